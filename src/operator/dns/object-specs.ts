@@ -1,7 +1,8 @@
 /** The objects of the nameserver, with the same names as in the reference (Tailscale's operator). Pure. */
 import type { V1Affinity, V1PodSpec } from '@kubernetes/client-node';
 import type { DesiredObject } from '../kube-object.ts';
-import { labelSelector, type SpecOptions } from '../workload/workload.ts';
+import { metadataOf } from '../workload/object-specs.ts';
+import { labelSelector, type ObjectOwner, type SpecOptions } from '../workload/workload.ts';
 import { httpProbe, LOCKED_DOWN } from '../workload/pod-specs.ts';
 import type { DnsConfig } from './resource.ts';
 
@@ -25,27 +26,18 @@ export function nameserverSelector(): string {
 
 type Place = Pick<SpecOptions, 'namespace'>;
 
-function metadataOf({ metadata }: DnsConfig, { namespace }: Place, name: string): DesiredObject['metadata'] {
-  return {
-    name,
-    namespace,
-    labels: LABELS,
-    ownerReferences: [
-      {
-        apiVersion: 'tailscale.com/v1alpha1',
-        kind: 'DNSConfig',
-        name: metadata.name,
-        uid: metadata.uid,
-        controller: true,
-        blockOwnerDeletion: true,
-      },
-    ],
-  };
+/** The DNSConfig as the owner of these objects. */
+export function ownerOf({ metadata: { name, uid } }: DnsConfig): ObjectOwner {
+  return { kind: 'DNSConfig', name, uid, owned: true, labels: LABELS };
 }
 
 /** The ServiceAccount of the nameserver's pods. It has no rights, because the pods never call the API server. */
 export function nameserverAccount(dnsConfig: DnsConfig, options: Place): DesiredObject {
-  return { apiVersion: 'v1', kind: 'ServiceAccount', metadata: metadataOf(dnsConfig, options, NAMESERVER) };
+  return {
+    apiVersion: 'v1',
+    kind: 'ServiceAccount',
+    metadata: metadataOf(ownerOf(dnsConfig), options, NAMESERVER),
+  };
 }
 
 /** @param text content of the nameserver's file */
@@ -57,7 +49,7 @@ export function recordsConfigMap(
   return {
     apiVersion: 'v1',
     kind: 'ConfigMap',
-    metadata: metadataOf(dnsConfig, options, RECORDS),
+    metadata: metadataOf(ownerOf(dnsConfig), options, RECORDS),
     data: { [RECORDS_KEY]: text },
   };
 }
@@ -71,7 +63,7 @@ export function nameserverService(
   return {
     apiVersion: 'v1',
     kind: 'Service',
-    metadata: metadataOf(dnsConfig, options, NAMESERVER),
+    metadata: metadataOf(ownerOf(dnsConfig), options, NAMESERVER),
     spec: {
       type: 'ClusterIP',
       ...(clusterIP === '' ? {} : { clusterIP }),
@@ -86,7 +78,7 @@ export function nameserverDeployment(
   options: Place & Pick<SpecOptions, 'recorderImage'>,
 ): DesiredObject & { readonly spec: { readonly template: { readonly spec: V1PodSpec } } & object } {
   const { replicas } = dnsConfig.spec.nameserver;
-  const metadata = metadataOf(dnsConfig, options, NAMESERVER);
+  const metadata = metadataOf(ownerOf(dnsConfig), options, NAMESERVER);
   const desired = {
     apiVersion: 'apps/v1',
     kind: 'Deployment',

@@ -4,14 +4,7 @@ import { errorText, TailcastError } from '../../errors.ts';
 import { olderFirst } from '../../kube/object-age.ts';
 import { frontSelector } from '../egress-group/member.ts';
 import { KubeRefusal } from '../kube-client.ts';
-import {
-  controllerOf,
-  kindOf,
-  KINDS,
-  type DesiredObject,
-  type KubeObject,
-  type ResourceKind,
-} from '../kube-object.ts';
+import { kindOf, KINDS, type DesiredObject, type KubeObject, type ResourceKind } from '../kube-object.ts';
 import {
   timeOf,
   type Reconciler,
@@ -21,7 +14,8 @@ import {
   writeStatus,
 } from '../workload/reconciler.ts';
 import { sameJson, withCondition, type Verdict } from '../workload/status.ts';
-import { applyChanged } from '../workload/apply.ts';
+import { applyChanged, assertOwned } from '../workload/apply.ts';
+import { removeObject } from '../workload/cleanup.ts';
 import { namesByOwner } from '../workload/names.ts';
 import { typeSelector } from '../workload/workload.ts';
 import { settleCoreDns } from './coredns.ts';
@@ -31,6 +25,7 @@ import {
   NAMESERVER,
   nameserverDeployment,
   nameserverService,
+  ownerOf,
   RECORDS,
   recordsConfigMap,
 } from './object-specs.ts';
@@ -157,7 +152,7 @@ async function putService(deps: ReconcilerDeps, dnsConfig: DnsConfig): Promise<K
   const { namespace, name } = desired.metadata;
   const existing = await deps.client.get(KINDS.service, { namespace, name });
   if (existing !== undefined && wanted !== '' && addressOf(existing) !== wanted) {
-    assertOwnedBy(dnsConfig, existing);
+    assertOwned(ownerOf(dnsConfig), existing);
     const { uid } = existing.metadata;
     await deps.client.remove(KINDS.service, { namespace, name }, { uid });
   }
@@ -174,22 +169,7 @@ async function put(
   if (kind === undefined) throw new TypeError(`${desired.kind} is not a known kind`);
   const { namespace, name } = desired.metadata;
   const existing = await client.get(kind, { namespace, name });
-  if (existing !== undefined) assertOwnedBy(dnsConfig, existing);
-  return applyChanged(client, desired, existing);
-}
-
-/**
- * Throws unless the object belongs to this DNSConfig. After the deletion of another DNSConfig, the garbage collector
- * must first delete the objects of that DNSConfig.
- */
-function assertOwnedBy({ metadata }: DnsConfig, existing: KubeObject): void {
-  const owner = controllerOf(existing);
-  if (owner !== undefined && owner.uid === metadata.uid) return;
-  const { namespace = '', name } = existing.metadata;
-  throw new TailcastError(
-    'OBJECT_NOT_OURS',
-    `${existing.kind} ${namespace}/${name} exists and does not belong to DNSConfig "${metadata.name}"`,
-  );
+  return applyChanged(client, desired, existing, ownerOf(dnsConfig));
 }
 
 /** Removes the nameserver. If the DNSConfig is being deleted, the garbage collector deletes the objects. */
@@ -205,11 +185,8 @@ async function takeDown(deps: ReconcilerDeps, dnsConfig: DnsConfig): Promise<voi
     [KINDS.serviceAccount, NAMESERVER],
   ];
   for (const [kind, name] of mine) {
-    const reference = { namespace: options.namespace, name };
-    const object = await client.get(kind, reference);
-    if (object !== undefined && controllerOf(object)?.uid === metadata.uid) {
-      await client.remove(kind, reference, { uid: object.metadata.uid });
-    }
+    const object = await client.get(kind, { namespace: options.namespace, name });
+    await removeObject(deps, ownerOf(dnsConfig), kind, object);
   }
   await writeStatus(deps, target(dnsConfig), { conditions: [], nameserver: null });
 }

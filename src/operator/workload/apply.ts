@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { TailcastError } from '../../errors.ts';
 import { FIELD_MANAGER, type KubeClient } from '../kube-client.ts';
 import { kindOf, KINDS, type DesiredObject, type KubeObject, type ManagedFields } from '../kube-object.ts';
-import { belongsTo, type NodeGroup } from './workload.ts';
+import { belongsTo, type NodeGroup, type ObjectOwner } from './workload.ts';
 
 /**
  * Annotation with a digest of the applied object. If an update only removes fields, a different digest still shows the
@@ -14,7 +14,7 @@ const APPLIED = 'tailcast.dev/applied';
 /**
  * Applies an object, unless the object in the cluster is already equal.
  *
- * @param group an existing object must belong to this group
+ * @param group an existing object must belong to this resource
  * @returns the object in the cluster
  * @throws TailcastError `OBJECT_NOT_OURS`; KubeRefusal.
  */
@@ -22,15 +22,15 @@ export async function applyChanged(
   client: Pick<KubeClient, 'apply'>,
   desired: DesiredObject,
   existing: KubeObject | undefined,
-  group?: NodeGroup,
+  group?: ObjectOwner,
 ): Promise<KubeObject> {
   if (group !== undefined) assertOwned(group, existing);
   if (existing !== undefined && isUnchanged(existing, desired)) return existing;
   return client.apply(withDigest(desired));
 }
 
-/** @throws TailcastError `OBJECT_NOT_OURS` if the object exists and does not belong to the group */
-export function assertOwned(group: NodeGroup, existing: KubeObject | undefined): void {
+/** @throws TailcastError `OBJECT_NOT_OURS` if the object exists and does not belong to the resource */
+export function assertOwned(group: ObjectOwner, existing: KubeObject | undefined): void {
   if (existing === undefined || belongsTo(group, existing)) return;
   const { namespace, name } = existing.metadata;
   throw new TailcastError(

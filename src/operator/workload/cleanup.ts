@@ -10,7 +10,7 @@ import type { OperatorMetrics } from '../operator-metrics.ts';
 import { readStoredKey, removeNode } from './keys.ts';
 import { readNodeState } from './node-state.ts';
 import { replicaSecrets, type Observed, type ReplicaSecrets } from './observe.ts';
-import { belongsTo, secretRole, stateSecretName, type NodeGroup } from './workload.ts';
+import { belongsTo, secretRole, stateSecretName, type NodeGroup, type ObjectOwner } from './workload.ts';
 
 export interface CleanupDeps {
   readonly client: Pick<KubeClient, 'get' | 'remove'>;
@@ -166,10 +166,10 @@ export async function removeConfigMap(
   await removeObject(deps, group, KINDS.configMap, object);
 }
 
-/** Removes an object if it belongs to the group. The uid prevents the removal of a newer object with the same name. */
-async function removeObject(
-  { client }: CleanupDeps,
-  group: NodeGroup,
+/** Removes an object if it belongs to the resource. The uid prevents the removal of a newer object with the same name. */
+export async function removeObject(
+  { client }: Pick<CleanupDeps, 'client'>,
+  group: ObjectOwner,
   kind: ResourceKind,
   object: KubeObject | undefined,
 ): Promise<void> {

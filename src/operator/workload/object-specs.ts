@@ -6,6 +6,7 @@ import {
   ownerReference,
   stateSecretName,
   type NodeGroup,
+  type ObjectOwner,
   type SpecOptions,
 } from './workload.ts';
 
@@ -136,9 +137,9 @@ export function stateSecret(
   };
 }
 
-/** Labels, owner and namespace of every object of a group. */
+/** Labels, owner and namespace of every object of a resource. */
 export function metadataOf(
-  group: NodeGroup,
+  group: ObjectOwner,
   { namespace }: Place,
   name: string,
   extra: {

@@ -36,9 +36,10 @@ export interface SpecOptions {
   readonly tailnetDomain: string | undefined;
 }
 
-export interface NodeGroup {
-  readonly kind: 'Recorder' | 'ProxyGroup' | 'Service' | 'Ingress' | 'Gateway' | 'Connector';
-  /** Name of the StatefulSet, and prefix of other names. */
+/** The resource to which created objects belong. */
+export interface ObjectOwner {
+  readonly kind: 'Recorder' | 'ProxyGroup' | 'Service' | 'Ingress' | 'Gateway' | 'Connector' | 'DNSConfig';
+  /** Name of the StatefulSet, and prefix of other names; for a DNSConfig, the name of the resource. */
   readonly name: string;
   readonly uid: string;
   /**
@@ -47,11 +48,14 @@ export interface NodeGroup {
    * deletes each of them.
    */
   readonly owned: boolean;
+  /** Labels that identify all objects of the resource. They override labels from the user. */
+  readonly labels: Readonly<Record<string, string>>;
+}
+
+export interface NodeGroup extends ObjectOwner {
   readonly replicas: number;
   /** Tags of every node; sorted, and never empty. */
   readonly tags: readonly string[];
-  /** Labels that identify all objects of the group. They override labels from the user. */
-  readonly labels: Readonly<Record<string, string>>;
   /** ServiceAccount of the pods. A shared account belongs to the user, so the operator never deletes it. */
   readonly account: {
     readonly name: string;
@@ -101,7 +105,7 @@ export function kindSelector(kind: OwningKind): string {
   return labelSelector(labels);
 }
 
-export function ownerReference({ kind, name, uid }: NodeGroup): OwnerReference {
+export function ownerReference({ kind, name, uid }: ObjectOwner): OwnerReference {
   return {
     apiVersion: 'tailscale.com/v1alpha1',
     kind,
@@ -113,10 +117,10 @@ export function ownerReference({ kind, name, uid }: NodeGroup): OwnerReference {
 }
 
 /**
- * True if an object belongs to this group: its owner is the resource of the group, or the object has all labels of the
- * group and no owner. A backup tool may have restored such objects without owner references.
+ * True if an object belongs to this resource: its owner is the resource, or the object has all labels of the resource
+ * and no owner. A backup tool may have restored such objects without owner references.
  */
-export function belongsTo(group: NodeGroup, object: KubeObject): boolean {
+export function belongsTo(group: ObjectOwner, object: KubeObject): boolean {
   const owner = controllerOf(object);
   if (owner !== undefined) return owner.uid === group.uid;
   return Object.entries(group.labels).every(([key, value]) => object.metadata.labels?.[key] === value);
