@@ -75,7 +75,7 @@ function reports(rig: ClusterRig): readonly string[] {
   return rig
     .log()
     .split('\n')
-    .filter((line) => line.includes('no certificate covers them'))
+    .filter((line) => line.includes('no certificate covers it'))
     .map((line) => String((JSON.parse(line) as { error: unknown }).error));
 }
 
@@ -93,19 +93,17 @@ describe('a host name of a cluster that the certificate does not cover', () => {
     expect(await answerTo(await secure(rig, { servername }), servername.toLowerCase())).toBe('HTTP/1.1 200');
   });
 
-  it('is logged at the start, and once when a client names it', async () => {
+  it('is logged once when a client names it', async () => {
     const rig = await open();
-    await vi.waitFor(() => expect(reports(rig)).toHaveLength(1), eventually);
     for (const _ of [1, 2])
       await expect(secure(rig, { servername: 'missing.test' })).rejects.toThrow(REFUSED);
     await expect(secure(rig, { servername: 'two.one.wild.test' })).rejects.toThrow(REFUSED);
     const covers = 'the certificate covers only localhost, IP Address:127.0.0.1';
     expect(reports(rig)).toEqual([
-      expect.stringContaining(`missing.test, two.one.wild.test: ${covers}`),
       expect.stringContaining(`missing.test: ${covers}`),
       expect.stringContaining(`two.one.wild.test: ${covers}`),
     ]);
-    expect(reports(rig)[1]).toMatch(/\*\.wild\.test\. Add the names to tlsNames and restart the gateway\.$/);
+    expect(reports(rig)[0]).toMatch(/\*\.wild\.test\. Add the name to tlsNames and restart the gateway\.$/);
   });
 
   it('is refused with 421 on connections of other names', async () => {
