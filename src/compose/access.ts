@@ -1,13 +1,11 @@
 /** Access requests of a gateway, with the key that all gateways of a cluster share. */
 import { randomBytes } from 'node:crypto';
-import { homedir } from 'node:os';
 import { AccessRequests } from '../access/requests.ts';
 import { createRecordSeal } from '../access/record.ts';
 import { encodeStep } from '../access/evidence.ts';
 import type { GatewayConfig } from '../config/gateway.ts';
 import { makeDirectories } from '../directories.ts';
 import { errorText } from '../errors.ts';
-import { kubeconfigPaths } from '../kube/kubeconfig.ts';
 import type { Logger } from '../observe/logger.ts';
 import { connectCluster } from '../operator/cluster-connection.ts';
 import { createKubeClient } from '../operator/kube-client.ts';
@@ -45,12 +43,7 @@ export async function openAccess(parts: {
       log.warn({ file, error: errorText(error) }, 'access requests become invalid when this process stops');
       return randomBytes(KEY_BYTES);
     });
-  const files = isInPod ? undefined : kubeconfigPaths(environment.get('KUBECONFIG'), homedir());
-  const connection = connectCluster({
-    kubeconfig: config.kubeconfig === undefined ? files : [config.kubeconfig],
-    context: config.context,
-    environment,
-  });
+  const connection = connectCluster(config, environment);
   stack.defer(() => connection.close());
   return new AccessRequests({
     client: createKubeClient(connection, signal),

@@ -1,8 +1,12 @@
 /** The API server of a gateway and its gate; with the setting `clusters`, an API server and a gate for each cluster. */
-import { homedir } from 'node:os';
 import type { GatewayConfig } from '../config/gateway.ts';
 import { errorText, TailcastError } from '../errors.ts';
-import { createApiServer, type ApiServer, type ApiServerOptions } from '../kube/api-server.ts';
+import {
+  apiServerOptions,
+  createApiServer,
+  type ApiServer,
+  type ApiServerOptions,
+} from '../kube/api-server.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { Metrics } from '../observe/metrics.ts';
 import type { ReadinessCheck } from '../observe/ops-server.ts';
@@ -144,23 +148,10 @@ export async function openApiServer(
   environment: ReadonlyMap<string, string>,
   options: Pick<ApiServerOptions, 'anonymous' | 'onUnusable'> = {},
 ): Promise<ApiServer> {
-  const host = environment.get('KUBERNETES_SERVICE_HOST');
-  const port = environment.get('KUBERNETES_SERVICE_PORT');
-  const { kubeconfigPaths } = await import('../kube/kubeconfig.ts');
-  const outside = host === undefined || port === undefined;
-  const named = config.kubeconfig === undefined ? undefined : [config.kubeconfig];
-  const common: ApiServerOptions = {
+  return createApiServer({
+    ...apiServerOptions(config, environment),
     ...options,
-    context: config.context,
-    environment: Object.fromEntries(environment),
     now: () => performance.now(),
     wallClock: Date.now,
-  };
-  if (named !== undefined || outside) {
-    return createApiServer({
-      ...common,
-      kubeconfig: named ?? kubeconfigPaths(environment.get('KUBECONFIG'), homedir()),
-    });
-  }
-  return createApiServer({ ...common, inCluster: { host, port } });
+  });
 }

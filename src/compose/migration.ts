@@ -1,6 +1,5 @@
 /** Runs `tailcast migrate check`: reads a cluster or files, and a policy file, and returns the report. */
 import { readFileSync } from 'node:fs';
-import { homedir } from 'node:os';
 import { parseAllDocuments, type Document } from 'yaml';
 import { readCluster, type ClusterObjects } from '../doctor/migration/read-cluster.ts';
 import { defaultTagsOf, releaseFindings, readRelease, type HelmRelease } from '../doctor/migration/helm.ts';
@@ -8,7 +7,6 @@ import { policyFindings } from '../doctor/migration/grants.ts';
 import { contextOf, objectFindings } from '../doctor/migration/objects.ts';
 import type { MigrationItem } from '../doctor/migration/verdict.ts';
 import { errorReason, errorText, TailcastError } from '../errors.ts';
-import { kubeconfigPaths } from '../kube/kubeconfig.ts';
 import { connectCluster } from '../operator/cluster-connection.ts';
 import { createKubeClient } from '../operator/kube-client.ts';
 import { parseObject, type KubeObject } from '../operator/kube-object.ts';
@@ -59,14 +57,7 @@ export async function checkMigration(options: MigrationOptions): Promise<Migrati
 
 async function readFromCluster(options: MigrationOptions): Promise<ClusterObjects> {
   const { environment, signal } = options;
-  const connection = connectCluster({
-    kubeconfig:
-      options.kubeconfig === undefined
-        ? kubeconfigPaths(environment.get('KUBECONFIG'), homedir())
-        : [options.kubeconfig],
-    context: options.context,
-    environment,
-  });
+  const connection = connectCluster(options, environment);
   try {
     return await readCluster(connection, createKubeClient(connection, signal), signal);
   } finally {

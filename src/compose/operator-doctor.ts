@@ -13,7 +13,7 @@ import { TailcastError } from '../errors.ts';
 import { connectCluster } from '../operator/cluster-connection.ts';
 import { createKubeClient } from '../operator/kube-client.ts';
 import { openApiServer } from './gateway-upstream.ts';
-import { createControl, kubeconfigOf } from './operator-peers.ts';
+import { createControl } from './operator-peers.ts';
 
 /**
  * Returns the checks in the order of an installation.
@@ -28,11 +28,7 @@ export function operatorChecks(
   signal: AbortSignal,
 ): readonly Check[] {
   const unixMs = Date.now;
-  const connection = connectCluster({
-    kubeconfig: kubeconfigOf(config, environment),
-    context: config.context,
-    environment,
-  });
+  const connection = connectCluster(config, environment);
   signal.addEventListener('abort', () => connection.close(), { once: true });
   const namespace = config.namespace ?? connection.namespace;
   if (namespace === undefined)

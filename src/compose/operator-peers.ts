@@ -1,10 +1,8 @@
 /** Creates the operator's clients for the API server and the control server from its settings. */
 import { readFile } from 'node:fs/promises';
-import { homedir } from 'node:os';
 import { join } from 'node:path';
 import type { OperatorConfig } from '../config/operator.ts';
 import { errorReason, isSystemError, TailcastError } from '../errors.ts';
-import { kubeconfigPaths } from '../kube/kubeconfig.ts';
 import type { TailnetControl } from '../operator/auth-keys.ts';
 import type { KubeClient } from '../operator/kube-client.ts';
 import { apiCredentials, createIdTokens } from '../operator/tailnet/credentials.ts';
@@ -16,16 +14,6 @@ const TAILSCALE_API = 'https://api.tailscale.com';
 const DEFAULT_CREDENTIALS = { tailscale: '/oauth', headscale: '/headscale' } as const;
 /** Login server of Tailscale's control plane. */
 export const TAILSCALE_LOGIN = 'https://controlplane.tailscale.com';
-
-/** Returns the paths of the kubeconfig files; undefined if the operator uses the ServiceAccount of its pod. */
-export function kubeconfigOf(
-  { kubeconfig }: OperatorConfig,
-  environment: ReadonlyMap<string, string>,
-): readonly string[] | undefined {
-  if (kubeconfig !== undefined) return [kubeconfig];
-  if (environment.has('KUBERNETES_SERVICE_HOST')) return undefined;
-  return kubeconfigPaths(environment.get('KUBECONFIG'), homedir());
-}
 
 /**
  * Creates the adapter of the control server.

@@ -20,7 +20,7 @@ import { runWhileLeading } from '../operator/leader.ts';
 import { createListedObjects, createWatchedObjects } from '../operator/object-cache.ts';
 import { createOperatorMetrics } from '../operator/operator-metrics.ts';
 import type { SpecOptions } from '../operator/workload/workload.ts';
-import { createControl, kubeconfigOf, TAILSCALE_LOGIN } from './operator-peers.ts';
+import { createControl, TAILSCALE_LOGIN } from './operator-peers.ts';
 import { type OperatorParts, controllersOf } from './operator-controllers.ts';
 
 /**
@@ -51,11 +51,7 @@ export async function runOperator(
   const metrics = createOperatorMetrics({ processMetrics: true });
   const fatalErrors = openFatalErrors({ log, stop, registry: metrics.registry });
   const { signal } = fatalErrors;
-  const connection = connectCluster({
-    kubeconfig: kubeconfigOf(config, environment),
-    context: config.context,
-    environment,
-  });
+  const connection = connectCluster(config, environment);
   try {
     const namespace = config.namespace ?? connection.namespace;
     if (namespace === undefined) {

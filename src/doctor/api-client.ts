@@ -2,11 +2,10 @@
  * Simple client for the API server. Each request uses a new connection. The size of the response is limited, and the
  * signal limits the time.
  */
-import { request } from 'node:https';
-import type { IncomingMessage } from 'node:http';
 import { jsonOrUndefined } from '../wire/json-value.ts';
 import { buildUpstreamHeaders } from '../impersonation/apply.ts';
 import type { ImpersonationTarget } from '../impersonation/target.ts';
+import { sendRequest } from '../kube/api-request.ts';
 import type { ApiServer } from '../kube/api-server.ts';
 import { readBounded } from '../async/read-bounded.ts';
 
@@ -49,33 +48,14 @@ export function createApiClient(server: ApiServer, unixMs: () => number, prefix 
     as?: ImpersonationTarget,
   ): Promise<ApiAnswer> => {
     const authorization = await server.authorization();
-    const content = body === undefined ? undefined : Buffer.from(JSON.stringify(body));
-    const tunnel = await server.open?.(signal);
+    const content = body === undefined ? undefined : JSON.stringify(body);
     const askedAtMs = unixMs();
-    const response = await new Promise<IncomingMessage>((resolve, reject) => {
-      const outgoing = request(
-        {
-          method,
-          host: server.host,
-          port: server.port,
-          servername: server.serverName,
-          path: server.basePath + prefix + path,
-          ...server.tls,
-          ...(server.lookup === undefined ? {} : { lookup: server.lookup }),
-          agent: false,
-          ...(tunnel === undefined ? {} : { socket: tunnel }),
-          signal,
-          headers: [
-            ...headersFor(server, authorization, as),
-            ...(content === undefined
-              ? []
-              : ['Content-Type', 'application/json', 'Content-Length', String(content.length)]),
-          ],
-        },
-        resolve,
-      );
-      outgoing.once('error', reject);
-      outgoing.end(content);
+    const response = await sendRequest(server, {
+      method,
+      path: prefix + path,
+      headers: [...headersFor(server, authorization, as), ...contentHeaders(content)],
+      body: content,
+      signal,
     });
     const answeredAtMs = unixMs();
     const text = await readBounded(
@@ -113,4 +93,9 @@ function headersFor(
     return buildUpstreamHeaders({ rawHeaders: own, host, identity });
   }
   return ['Host', host, ...own, ...(authorization === undefined ? [] : ['Authorization', authorization])];
+}
+
+function contentHeaders(content: string | undefined): readonly string[] {
+  if (content === undefined) return [];
+  return ['Content-Type', 'application/json', 'Content-Length', String(Buffer.byteLength(content))];
 }

@@ -1,4 +1,5 @@
 /** Address and credentials of the API server, from a kubeconfig or from the ServiceAccount of a pod. */
+import { homedir } from 'node:os';
 import { isIP, type LookupFunction } from 'node:net';
 import { TailcastError } from '../errors.ts';
 import {
@@ -11,7 +12,12 @@ import {
 import type { CredentialSource } from './credential-cache.ts';
 import { createExecCredentialSource } from './kubeconfig-exec.ts';
 import { createOidcCredentialSource } from './kubeconfig-oidc.ts';
-import { pathInKubeconfig, readKubeconfigContext, type KubeconfigContext } from './kubeconfig.ts';
+import {
+  kubeconfigPaths,
+  pathInKubeconfig,
+  readKubeconfigContext,
+  type KubeconfigContext,
+} from './kubeconfig.ts';
 import { openProxyTunnel, type OpenTunnel } from './proxy-tunnel.ts';
 import { createReloadedFile } from './token.ts';
 
@@ -89,6 +95,22 @@ export interface ApiServerOptions {
   readonly now: () => number;
   /** Milliseconds since 1970. */
   readonly wallClock: () => number;
+}
+
+/**
+ * Returns the options for the API server in the settings: the API server of a named kubeconfig, of the pod, or of the
+ * kubeconfig that kubectl uses.
+ */
+export function apiServerOptions(
+  { kubeconfig, context }: { readonly kubeconfig: string | undefined; readonly context: string | undefined },
+  environment: ReadonlyMap<string, string>,
+): Pick<ApiServerOptions, 'kubeconfig' | 'context' | 'inCluster' | 'environment'> {
+  const host = environment.get('KUBERNETES_SERVICE_HOST');
+  const port = environment.get('KUBERNETES_SERVICE_PORT');
+  const common = { context, environment: Object.fromEntries(environment) };
+  if (kubeconfig !== undefined) return { ...common, kubeconfig: [kubeconfig] };
+  if (host !== undefined && port !== undefined) return { ...common, inCluster: { host, port } };
+  return { ...common, kubeconfig: kubeconfigPaths(environment.get('KUBECONFIG'), homedir()) };
 }
 
 const LOOPBACK: ReadonlySet<string> = new Set(['127.0.0.1', '[::1]', 'localhost']);
@@ -359,7 +381,7 @@ function parseServer(
   if (url === null || url.hostname === '') {
     throw new TailcastError('CONFIG_INVALID', `${where}: "${server}" is not a URL; write https://host:port`);
   }
-  const plain = allowPlainLoopback && isPlainLoopback(url);
+  const plain = allowPlainLoopback && url.protocol === 'http:' && LOOPBACK.has(url.hostname);
   if (url.protocol !== 'https:' && !plain) {
     throw new TailcastError(
       'CONFIG_INVALID',
@@ -371,15 +393,9 @@ function parseServer(
   }
   return {
     host: url.hostname.replace(/^\[(.*)\]$/, '$1'),
-    port: url.port === '' ? (DEFAULT_PORTS[url.protocol] ?? 443) : Number(url.port),
+    port: Number(url.port || (plain ? 80 : 443)),
     basePath: url.pathname.replace(/\/+$/, ''),
     hostHeader: url.host,
     ...(plain ? { plain } : {}),
   };
-}
-
-const DEFAULT_PORTS: Readonly<Record<string, number>> = { 'http:': 80, 'https:': 443 };
-
-function isPlainLoopback({ protocol, hostname }: URL): boolean {
-  return protocol === 'http:' && LOOPBACK.has(hostname);
 }

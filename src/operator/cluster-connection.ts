@@ -3,15 +3,19 @@
  * concurrent requests, but keeps many watches open.
  */
 import { readFileSync } from 'node:fs';
-import { request as httpRequest, type IncomingMessage } from 'node:http';
-import { Agent, request as httpsRequest, type RequestOptions } from 'node:https';
-import type { Socket } from 'node:net';
-import { createApiServer, SERVICE_ACCOUNT_DIRECTORY, type ApiServer } from '../kube/api-server.ts';
+import type { IncomingMessage } from 'node:http';
+import { Agent } from 'node:https';
+import { sendRequest } from '../kube/api-request.ts';
+import {
+  apiServerOptions,
+  createApiServer,
+  SERVICE_ACCOUNT_DIRECTORY,
+  type ApiServer,
+} from '../kube/api-server.ts';
 import { readKubeconfigContext, type KubeconfigContext } from '../kube/kubeconfig.ts';
 import { readBounded } from '../async/read-bounded.ts';
 
 const MAX_ANSWER_BYTES = 64 * 1024 ** 2;
-const ANSWER_TIMEOUT_MS = 30_000;
 
 export interface ClusterRequest {
   readonly method: string;
@@ -38,15 +42,10 @@ export interface ClusterConnection {
 }
 
 export interface ClusterOptions {
-  /** Paths of kubeconfig files, which are merged. If undefined, the ServiceAccount of the pod is used. */
-  readonly kubeconfig: readonly string[] | undefined;
+  /** Kubeconfig file. Default: the ServiceAccount of the pod, or the kubeconfig that kubectl uses. */
+  readonly kubeconfig: string | undefined;
   /** Name of the kubeconfig context. Default: `current-context`. */
   readonly context: string | undefined;
-  /**
-   * Environment variables of this process. In a pod, they contain the address of the API server. Credential plugins
-   * inherit all variables.
-   */
-  readonly environment?: ReadonlyMap<string, string>;
 }
 
 /**
@@ -55,18 +54,17 @@ export interface ClusterOptions {
  *
  * @throws TailcastError `CONFIG_INVALID`
  */
-export function connectCluster(options: ClusterOptions): ClusterConnection {
-  const { kubeconfig, environment = new Map<string, string>() } = options;
-  const context = kubeconfig === undefined ? undefined : readKubeconfigContext(kubeconfig, options.context);
-  const host = environment.get('KUBERNETES_SERVICE_HOST') ?? '';
-  const port = environment.get('KUBERNETES_SERVICE_PORT') ?? '';
+export function connectCluster(
+  choice: ClusterOptions,
+  environment: ReadonlyMap<string, string>,
+): ClusterConnection {
+  const options = apiServerOptions(choice, environment);
+  const { kubeconfig, inCluster } = options;
+  const context = kubeconfig === undefined ? undefined : readKubeconfigContext(kubeconfig, choice.context);
   let opened: Promise<ApiServer> | undefined;
   const apiServer = (): Promise<ApiServer> =>
     (opened ??= createApiServer({
-      kubeconfig,
-      context: options.context,
-      inCluster: { host, port },
-      environment: Object.fromEntries(environment),
+      ...options,
       allowPlainLoopback: true,
       now: () => performance.now(),
       wallClock: () => Date.now(),
@@ -81,26 +79,23 @@ export function connectCluster(options: ClusterOptions): ClusterConnection {
   const forStreams = new Agent({ keepAlive: true, timeout: 0 });
 
   async function open(request: ClusterRequest, agent: Agent): Promise<IncomingMessage> {
+    const { method, path, accept, body, contentType = 'application/json', signal } = request;
     const server = await apiServer();
-    const sending = await requestOptions(server, request, agent);
-    return new Promise((resolve, reject) => {
-      const sent = server.plain === true ? httpRequest(sending, resolve) : httpsRequest(sending, resolve);
-      sent.setTimeout(ANSWER_TIMEOUT_MS, () =>
-        sent.destroy(
-          new Error(`${request.method} ${request.path}: no response within ${ANSWER_TIMEOUT_MS} ms`),
-        ),
-      );
-      sent.on('error', reject);
-      sent.on('response', ({ statusCode }) => {
-        sent.setTimeout(0);
-        if (statusCode === 401) server.refused();
-      });
-      sent.end(request.body);
-    });
+    const authorization = await server.authorization();
+    const headers = [
+      ...['Host', server.hostHeader, 'Accept', accept, 'User-Agent', 'tailcast-operator'],
+      ...(authorization === undefined ? [] : ['Authorization', authorization]),
+      ...(body === undefined
+        ? []
+        : ['Content-Type', contentType, 'Content-Length', String(Buffer.byteLength(body))]),
+    ];
+    const response = await sendRequest(server, { method, path, headers, body, agent, signal });
+    if (response.statusCode === 401) server.refused();
+    return response;
   }
 
   return {
-    server: context === undefined ? `https://${host}:${port}` : originOf(context),
+    server: context === undefined ? `https://${inCluster?.host}:${inCluster?.port}` : originOf(context),
     namespace: context === undefined ? namespaceOfPod() : context.namespace,
     async request(request) {
       const answer = await open(request, forRequests);
@@ -128,35 +123,6 @@ function namespaceOfPod(): string | undefined {
     // Outside a pod, the caller uses the configured namespace.
     return undefined;
   }
-}
-
-async function requestOptions(
-  server: ApiServer,
-  request: ClusterRequest,
-  agent: Agent,
-): Promise<RequestOptions & { readonly socket?: Socket }> {
-  const { method, path, accept, body, contentType = 'application/json', signal } = request;
-  const authorization = await server.authorization();
-  const tunnel = await server.open?.(signal);
-  const shared = server.plain === true ? {} : { agent, ...server.tls, servername: server.serverName };
-  return {
-    ...shared,
-    ...(tunnel === undefined ? {} : { agent: false, socket: tunnel }),
-    hostname: server.host,
-    port: server.port,
-    path: `${server.basePath}${path}`,
-    method,
-    signal,
-    headers: {
-      host: server.hostHeader,
-      accept,
-      'user-agent': 'tailcast-operator',
-      ...(authorization === undefined ? {} : { authorization }),
-      ...(body === undefined
-        ? {}
-        : { 'content-type': contentType, 'content-length': Buffer.byteLength(body) }),
-    },
-  };
 }
 
 async function readText(answer: IncomingMessage): Promise<string> {

@@ -70,8 +70,8 @@ export type WatchEvent =
   | { readonly kind: 'error'; readonly status: number; readonly message: string };
 
 /**
- * The last parameter of each method is a signal that aborts the request. Default: the signal of the client, which aborts
- * all its requests.
+ * The last parameter of each method is a signal that aborts the request. Default: the signal of the client, which
+ * aborts all its requests.
  */
 export interface KubeClient {
   /** Returns undefined if the object or its kind does not exist. */

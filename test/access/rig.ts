@@ -70,7 +70,7 @@ export async function startRig(): Promise<Rig> {
     now: Date.UTC(2026, 10, 27, 12),
     monotonic: 1000,
     gateway(caller, deps) {
-      const connection = connectCluster({ kubeconfig: [api.kubeconfig], context: undefined });
+      const connection = connectCluster({ kubeconfig: api.kubeconfig, context: undefined }, new Map());
       connections.push(connection);
       const steps: AccessStep[] = [];
       const access = new AccessRequests({

@@ -117,7 +117,7 @@ export async function createBench(): Promise<Bench> {
   const api = await startApiServerDouble();
   const clock = createFakeClock(Date.now());
   const control = createControlDouble(() => clock.now());
-  const connection = connectCluster({ kubeconfig: [api.kubeconfig], context: undefined });
+  const connection = connectCluster({ kubeconfig: api.kubeconfig, context: undefined }, new Map());
   let writes = 0;
   let id = 0;
 

@@ -18,7 +18,7 @@ let server: string;
 
 beforeEach(async () => {
   api = await startApiServerDouble();
-  server = connectOnce([api.kubeconfig]);
+  server = connectOnce(api.kubeconfig);
   folder = mkdtempSync(join(tmpdir(), 'tailcast-operator-'));
 });
 
@@ -26,8 +26,8 @@ afterEach(async () => {
   await api.close();
 });
 
-function connectOnce(kubeconfig: readonly string[]): string {
-  const connection = connectCluster({ kubeconfig, context: undefined });
+function connectOnce(kubeconfig: string): string {
+  const connection = connectCluster({ kubeconfig, context: undefined }, new Map());
   connection.close();
   return connection.server;
 }
@@ -44,11 +44,8 @@ function clusters(): object {
 }
 
 /** The authorization header that the API server received. */
-async function authorizationFrom(
-  kubeconfig: readonly string[],
-  context?: string,
-): Promise<string | undefined> {
-  const connection = connectCluster({ kubeconfig, context });
+async function authorizationFrom(kubeconfig: string, context?: string): Promise<string | undefined> {
+  const connection = connectCluster({ kubeconfig, context }, new Map());
   try {
     const signal = AbortSignal.timeout(60_000);
     await connection.request({
@@ -101,13 +98,13 @@ describe('the operator’s kubeconfig', () => {
     const plugin = join(folder, 'relative', 'plugin');
     writeFileSync(plugin, `#!/bin/sh\necho '${JSON.stringify(credential)}'\n`);
     chmodSync(plugin, 0o755);
-    expect(await authorizationFrom([path])).toBe('Bearer of-the-file');
-    expect(await authorizationFrom([path], 'plugin')).toBe('Bearer of-the-plugin');
+    expect(await authorizationFrom(path)).toBe('Bearer of-the-file');
+    expect(await authorizationFrom(path, 'plugin')).toBe('Bearer of-the-plugin');
   });
 
   it('is refused with the file and what is wrong in it', () => {
     const path = write('bad', { ...clusters(), contexts: [], 'current-context': 'gone' });
-    expect(() => connectOnce([path])).toThrow(/kubeconfig \S+bad\/config: there is no context "gone"/);
+    expect(() => connectOnce(path)).toThrow(/kubeconfig \S+bad\/config: there is no context "gone"/);
   });
 });
 
@@ -124,7 +121,7 @@ it('a request gets through however many watches there are', { timeout: 60_000 },
   const contexts = [{ name: 'c', context: { cluster: 'k', user: 'u' } }];
   const users = [{ name: 'u', user: { token: 't' } }];
   const path = write('tls', { ...clusters(), users, contexts, 'current-context': 'c' });
-  const connection = connectCluster({ kubeconfig: [path], context: undefined });
+  const connection = connectCluster({ kubeconfig: path, context: undefined }, new Map());
   const end = new AbortController();
   try {
     const watch = { path: '/watch', accept: 'application/json', signal: end.signal };

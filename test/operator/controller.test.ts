@@ -26,7 +26,7 @@ let connection: ClusterConnection;
 
 beforeEach(async () => {
   api = await startApiServerDouble();
-  connection = connectCluster({ kubeconfig: [api.kubeconfig], context: undefined });
+  connection = connectCluster({ kubeconfig: api.kubeconfig, context: undefined }, new Map());
 });
 
 afterEach(async () => {

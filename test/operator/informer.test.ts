@@ -20,7 +20,7 @@ let running: Promise<void>;
 
 beforeEach(async () => {
   api = await startApiServerDouble();
-  connection = connectCluster({ kubeconfig: [api.kubeconfig], context: undefined });
+  connection = connectCluster({ kubeconfig: api.kubeconfig, context: undefined }, new Map());
   changes = [];
   warnings = [];
   abort = new AbortController();

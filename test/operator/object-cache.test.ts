@@ -23,7 +23,7 @@ let shared: Omit<Parameters<typeof createWatchedObjects>[0], 'client'>;
 
 beforeEach(async () => {
   api = await startApiServerDouble();
-  connection = connectCluster({ kubeconfig: [api.kubeconfig], context: undefined });
+  connection = connectCluster({ kubeconfig: api.kubeconfig, context: undefined }, new Map());
   stop = new AbortController();
   const { signal } = stop;
   shared = { clock: systemClock, random: () => 0, log: createSilentLogger(), signal };
