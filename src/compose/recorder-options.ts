@@ -87,138 +87,98 @@ export interface RecorderOptions {
   readonly store?: RecordingStore;
 }
 
-export interface RecorderLimits {
+const DEFAULT_LIMITS = {
   /** Maximum size of one session, in bytes, in total for all its connections. */
-  readonly maxSessionBytes: number;
+  maxSessionBytes: 16 * 1024 ** 3,
   /** Maximum length of a line in a cast, in bytes. */
-  readonly maxLineBytes: number;
+  maxLineBytes: 64 * 1024 ** 2,
   /**
    * Maximum bytes of one session that are received but not written to disk. At the limit, the recorder stops reading
    * the upload. NOTE: with 8 MiB, acknowledgements came later, and bulk output was displayed at 75 % of its speed.
    */
-  readonly maxPendingBytes: number;
+  maxPendingBytes: 2 * 1024 ** 2,
   /** Maximum bytes of all sessions that are received but not written to disk. */
-  readonly maxTotalPendingBytes: number;
+  maxTotalPendingBytes: 32 * 1024 ** 2,
   /** Maximum bytes of long lines of all sessions in memory. A single node may use all free bytes. */
-  readonly maxLongLineBytes: number;
+  maxLongLineBytes: 128 * 1024 ** 2,
   /**
    * Maximum number of sessions that are open, resumable or not yet in the store. A single node may use all free slots.
    */
-  readonly maxSessions: number;
+  maxSessions: 4000,
   /** Maximum number of connections per listener. A single address may use all free connections. */
-  readonly maxConnections: number;
+  maxConnections: 20_000,
   /** Maximum number of live views. A single viewer may use all free slots. */
-  readonly maxViewers: number;
-  readonly maxEventBytes: number;
+  maxViewers: 500,
+  maxEventBytes: 16 * 1024 ** 2,
   /** Maximum bytes of events in memory. Events of a single node may use all free bytes. */
-  readonly maxTotalEventBytes: number;
+  maxTotalEventBytes: 64 * 1024 ** 2,
   /** Minimum free space in the store for a new session, in bytes. */
-  readonly minFreeBytes: number;
+  minFreeBytes: 64 * 1024 ** 2,
   /** Size of HTTP/2 flow control windows, in bytes. */
-  readonly streamWindowBytes: number;
-  readonly connectionWindowBytes: number;
+  streamWindowBytes: 1024 ** 2,
+  connectionWindowBytes: 16 * 1024 ** 2,
   /** Maximum number of recordings whose descriptions are cached in memory. */
-  readonly maxCachedRecordings: number;
+  maxCachedRecordings: 10_000,
   /** Maximum size of the play indexes in the spool, in bytes. Play indexes let the player seek. */
-  readonly maxPlayIndexBytes: number;
-}
+  maxPlayIndexBytes: 1024 ** 3,
+};
 
-/** Time limits and intervals of a recorder, all in milliseconds. */
-export interface RecorderTiming {
+export type RecorderLimits = Readonly<typeof DEFAULT_LIMITS>;
+
+const DEFAULT_TIMING = {
   /** Maximum time between the receipt of bytes and their fsync. */
-  readonly commitWindowMs: number;
+  commitWindowMs: 50,
   /** Maximum time between two acknowledgement frames. */
-  readonly idleAckMs: number;
+  idleAckMs: 5000,
   /** Time after an interruption in which the gateway can resume an upload that has a session id. */
-  readonly resumeGraceMs: number;
-  readonly identifyTimeoutMs: number;
+  resumeGraceMs: 60_000,
+  identifyTimeoutMs: 5000,
   /** Maximum time from the start of an upload to the end of its header line. */
-  readonly headerTimeoutMs: number;
+  headerTimeoutMs: 10_000,
   /** Maximum time for the body of an event. */
-  readonly eventTimeoutMs: number;
+  eventTimeoutMs: 30_000,
   /** Maximum time for the first bytes of a connection, and for the head of a request. */
-  readonly headTimeoutMs: number;
+  headTimeoutMs: 10_000,
   /** Maximum idle time of a connection without a request. */
-  readonly idleTimeoutMs: number;
+  idleTimeoutMs: 30_000,
   /** Maximum delay until lists contain new recordings from other recorders with the same store. */
-  readonly listRefreshMs: number;
+  listRefreshMs: 1000,
   /** Delay before the first retry after a store error. It doubles up to `maxStoreRetryMs`. */
-  readonly storeRetryMs: number;
-  readonly maxStoreRetryMs: number;
+  storeRetryMs: 1000,
+  maxStoreRetryMs: 60_000,
   /** Maximum delay until an entry of the evidence log is copied to the store, if the store works. */
-  readonly publishMs: number;
+  publishMs: 5000,
   /**
    * Interval of log entries with the durable lengths of all open sessions. No entry is written if no session has
    * grown.
    */
-  readonly markMs: number;
-  readonly markAllMs: number;
+  markMs: 5000,
+  markAllMs: 3_600_000,
   /** Interval of log entries that contain the heads of other recorders' logs. */
-  readonly witnessMs: number;
+  witnessMs: 3_600_000,
   /** Time in which further events are added to a batch before it is stored. */
-  readonly eventBatchMs: number;
+  eventBatchMs: 60_000,
   /** Interval at which the retention policy is applied. */
-  readonly retentionMs: number;
+  retentionMs: 3_600_000,
   /** Time after which `close` destroys connections that are still open. */
-  readonly closeGraceMs: number;
+  closeGraceMs: 2000,
   /**
    * Maximum delay until new bytes of an open session are copied to a shared bucket. If this machine is lost, bytes
    * after the last copy are lost.
    */
-  readonly checkpointMs: number;
-  /** Time without a lease renewal after which another recorder takes over the sessions and alerts of a recorder. */
-  readonly leaseMs: number;
-  /** Age at which unfinished multipart uploads in the bucket are aborted. */
-  readonly staleUploadMs: number;
-  /** Interval of pings to live views. */
-  readonly pingMs: number;
-  /** Interval at which the access of viewers of running sessions is checked again. */
-  readonly recheckMs: number;
-}
-
-const DEFAULT_LIMITS: RecorderLimits = {
-  maxSessionBytes: 16 * 1024 ** 3,
-  maxLineBytes: 64 * 1024 ** 2,
-  maxPendingBytes: 2 * 1024 ** 2,
-  maxTotalPendingBytes: 32 * 1024 ** 2,
-  maxLongLineBytes: 128 * 1024 ** 2,
-  maxSessions: 4000,
-  maxConnections: 20_000,
-  maxViewers: 500,
-  maxEventBytes: 16 * 1024 ** 2,
-  maxTotalEventBytes: 64 * 1024 ** 2,
-  minFreeBytes: 64 * 1024 ** 2,
-  streamWindowBytes: 1024 ** 2,
-  connectionWindowBytes: 16 * 1024 ** 2,
-  maxCachedRecordings: 10_000,
-  maxPlayIndexBytes: 1024 ** 3,
-};
-
-const DEFAULT_TIMING: RecorderTiming = {
-  commitWindowMs: 50,
-  idleAckMs: 5000,
-  resumeGraceMs: 60_000,
-  identifyTimeoutMs: 5000,
-  headerTimeoutMs: 10_000,
-  eventTimeoutMs: 30_000,
-  headTimeoutMs: 10_000,
-  idleTimeoutMs: 30_000,
-  listRefreshMs: 1000,
-  storeRetryMs: 1000,
-  maxStoreRetryMs: 60_000,
-  publishMs: 5000,
-  markMs: 5000,
-  markAllMs: 3_600_000,
-  witnessMs: 3_600_000,
-  eventBatchMs: 60_000,
-  retentionMs: 3_600_000,
-  closeGraceMs: 2000,
   checkpointMs: 10_000,
+  /** Time without a lease renewal after which another recorder takes over the sessions and alerts of a recorder. */
   leaseMs: 60_000,
+  /** Age at which unfinished multipart uploads in the bucket are aborted. */
   staleUploadMs: 86_400_000,
+  /** Interval of pings to live views. */
   pingMs: 30_000,
+  /** Interval at which the access of viewers of running sessions is checked again. */
   recheckMs: 15_000,
 };
+
+/** Time limits and intervals of a recorder, all in milliseconds. */
+export type RecorderTiming = Readonly<typeof DEFAULT_TIMING>;
 
 /** Wall clock and monotonic clock of the recorder. */
 export interface RecorderClock {
