@@ -47,30 +47,7 @@ const PAGE = z.object({
 const SESSIONS: ReadonlySet<string> = new Set(['exec', 'attach', 'portforward']);
 
 /** One access request. */
-interface ReportRow {
-  readonly request: string;
-  readonly requester: string;
-  readonly node: string;
-  readonly access: string;
-  readonly namespaces: string;
-  readonly reason: string;
-  readonly requested: string;
-  readonly result: string;
-  readonly approvers: string;
-  readonly granted: string;
-  readonly ended: string;
-  /** Number of recorded API requests that used this access. */
-  readonly calls: number;
-  /** Number of sessions among these API requests. */
-  readonly sessions: number;
-  /** True if access was granted and never used. */
-  readonly unused: boolean;
-  /**
-   * `verified` if the recorder read all events, and a trusted recorder signed the events of this request and of its
-   * use.
-   */
-  readonly trust: string;
-}
+type ReportRow = ReturnType<typeof rowOf>;
 
 /**
  * Prints the report.
@@ -162,12 +139,7 @@ function resultOf(times: {
   return times.granted === '' ? 'pending' : 'granted';
 }
 
-function rowOf(
-  request: string,
-  steps: readonly z.infer<typeof STEP>[],
-  use: Use | undefined,
-  nowMs: number,
-): ReportRow {
+function rowOf(request: string, steps: readonly z.infer<typeof STEP>[], use: Use | undefined, nowMs: number) {
   const sorted = steps.toSorted((left, right) => left.event.timestamp - right.event.timestamp);
   const timeOf = (...names: readonly string[]): string => {
     const step = sorted.find(({ event }) => names.includes(event.access.step));
@@ -197,9 +169,16 @@ function rowOf(
     approvers: access.approvers.join(' '),
     granted,
     ended: revoked !== '' ? revoked : granted !== '' && isOver ? access.expires : '',
+    /** Number of recorded API requests that used this access. */
     calls,
+    /** Number of sessions among these API requests. */
     sessions,
+    /** True if access was granted and never used. */
     unused: granted !== '' && calls === 0,
+    /**
+     * `verified` if the recorder read all events, and a trusted recorder signed the events of this request and of its
+     * use.
+     */
     trust: isVerified ? 'verified' : 'unverified',
   };
 }
