@@ -381,7 +381,7 @@ function parseServer(
   if (url === null || url.hostname === '') {
     throw new TailcastError('CONFIG_INVALID', `${where}: "${server}" is not a URL; write https://host:port`);
   }
-  const plain = allowPlainLoopback && url.protocol === 'http:' && LOOPBACK.has(url.hostname);
+  const plain = allowPlainLoopback && isPlainLoopback(url);
   if (url.protocol !== 'https:' && !plain) {
     throw new TailcastError(
       'CONFIG_INVALID',
@@ -398,4 +398,8 @@ function parseServer(
     hostHeader: url.host,
     ...(plain ? { plain } : {}),
   };
+}
+
+function isPlainLoopback({ protocol, hostname }: URL): boolean {
+  return protocol === 'http:' && LOOPBACK.has(hostname);
 }

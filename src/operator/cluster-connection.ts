@@ -83,7 +83,12 @@ export function connectCluster(
     const server = await apiServer();
     const authorization = await server.authorization();
     const headers = [
-      ...['Host', server.hostHeader, 'Accept', accept, 'User-Agent', 'tailcast-operator'],
+      'Host',
+      server.hostHeader,
+      'Accept',
+      accept,
+      'User-Agent',
+      'tailcast-operator',
       ...(authorization === undefined ? [] : ['Authorization', authorization]),
       ...(body === undefined
         ? []

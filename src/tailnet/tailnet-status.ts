@@ -20,6 +20,7 @@ export interface TailnetStatus {
   readonly backendState: string;
   /** Names for which this node may get certificates. Empty if the tailnet issues no certificates. */
   readonly certificateDomains: readonly string[];
+  readonly magicDnsSuffix: string;
   readonly health: readonly string[];
   readonly self: TailnetNode | undefined;
   readonly peers: readonly TailnetNode[];
@@ -41,6 +42,7 @@ const STATUS = z.object({
   BackendState: z.string(),
   CertDomains: texts,
   Health: texts,
+  CurrentTailnet: z.object({ MagicDNSSuffix: z.string().optional() }).nullable().optional(),
   Self: NODE.nullable().optional(),
   Peer: z.record(z.string(), NODE).nullable().optional(),
 });
@@ -59,6 +61,7 @@ export function parseTailnetStatus(json: unknown): TailnetStatus {
     version: status.Version ?? '',
     backendState: status.BackendState,
     certificateDomains: (status.CertDomains ?? []).map(withoutDot),
+    magicDnsSuffix: status.CurrentTailnet?.MagicDNSSuffix ?? '',
     health: status.Health ?? [],
     self: status.Self === null || status.Self === undefined ? undefined : toNode(status.Self),
     peers: Object.values(status.Peer ?? {}).map(toNode),

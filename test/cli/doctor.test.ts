@@ -47,6 +47,7 @@ beforeAll(async () => {
   localApi.status = {
     BackendState: 'Running',
     Version: '1.102.5',
+    CurrentTailnet: { MagicDNSSuffix: 'lab.ts.net' },
     Self: self,
     Peer: { alice },
   };

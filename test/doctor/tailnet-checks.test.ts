@@ -13,6 +13,7 @@ beforeEach(async () => {
   double.status = {
     BackendState: 'Running',
     Version: '1.102.5',
+    CurrentTailnet: { MagicDNSSuffix: 'lab.ts.net' },
     Self: node('gateway', ['tag:k8s-gateway']),
     Peer: { a: node('recorder', ['tag:recorder']) },
   };

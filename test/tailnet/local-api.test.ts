@@ -96,6 +96,7 @@ describe('questions to tailscaled', () => {
       Version: '1.102.5',
       BackendState: 'Running',
       CertDomains: ['gw.lab.ts.net'],
+      CurrentTailnet: { MagicDNSSuffix: 'lab.ts.net' },
       Self: { ID: 'n1', DNSName: 'GW.lab.ts.net.', TailscaleIPs: ['100.64.0.1'], Online: true },
       Peer: {
         'nodekey:1': {

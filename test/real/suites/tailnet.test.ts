@@ -110,6 +110,7 @@ describe('the status', () => {
     expect(status).toMatchObject({
       backendState: 'Running',
       certificateDomains: [],
+      magicDnsSuffix: 'lab.ts.net',
     });
     expect(status.self).toMatchObject({
       name: 'proxy.lab.ts.net',
