@@ -166,7 +166,7 @@ export async function removeConfigMap(
   await removeObject(deps, group, KINDS.configMap, object);
 }
 
-/** Removes an object if it belongs to the resource. The uid prevents the removal of a newer object with the same name. */
+/** Removes an object if it belongs to the resource. The uid prevents removal of a newer object with the same name. */
 export async function removeObject(
   { client }: Pick<CleanupDeps, 'client'>,
   group: ObjectOwner,
