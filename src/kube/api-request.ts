@@ -5,7 +5,7 @@ import type { ApiServer } from './api-server.ts';
 
 const RESPONSE_TIMEOUT_MS = 30_000;
 
-export interface ApiRequest {
+export interface KubeRequest {
   readonly method: string;
   readonly path: string;
   readonly headers: readonly string[];
@@ -16,7 +16,7 @@ export interface ApiRequest {
 }
 
 /** Sends a request. Call `authorization()` of the API server first, because it reloads certificates. */
-export async function sendRequest(server: ApiServer, request: ApiRequest): Promise<IncomingMessage> {
+export async function sendRequest(server: ApiServer, request: KubeRequest): Promise<IncomingMessage> {
   const { method, path, headers, body, agent = false, signal } = request;
   const tunnel = await server.open?.(signal);
   const options = {

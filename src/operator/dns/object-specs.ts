@@ -27,7 +27,7 @@ export function nameserverSelector(): string {
 type Place = Pick<SpecOptions, 'namespace'>;
 
 /** The DNSConfig as the owner of these objects. */
-export function ownerOf({ metadata: { name, uid } }: DnsConfig): ObjectOwner {
+export function dnsOwner({ metadata: { name, uid } }: DnsConfig): ObjectOwner {
   return { kind: 'DNSConfig', name, uid, owned: true, labels: LABELS };
 }
 
@@ -36,7 +36,7 @@ export function nameserverAccount(dnsConfig: DnsConfig, options: Place): Desired
   return {
     apiVersion: 'v1',
     kind: 'ServiceAccount',
-    metadata: metadataOf(ownerOf(dnsConfig), options, NAMESERVER),
+    metadata: metadataOf(dnsOwner(dnsConfig), options, NAMESERVER),
   };
 }
 
@@ -49,7 +49,7 @@ export function recordsConfigMap(
   return {
     apiVersion: 'v1',
     kind: 'ConfigMap',
-    metadata: metadataOf(ownerOf(dnsConfig), options, RECORDS),
+    metadata: metadataOf(dnsOwner(dnsConfig), options, RECORDS),
     data: { [RECORDS_KEY]: text },
   };
 }
@@ -63,7 +63,7 @@ export function nameserverService(
   return {
     apiVersion: 'v1',
     kind: 'Service',
-    metadata: metadataOf(ownerOf(dnsConfig), options, NAMESERVER),
+    metadata: metadataOf(dnsOwner(dnsConfig), options, NAMESERVER),
     spec: {
       type: 'ClusterIP',
       ...(clusterIP === '' ? {} : { clusterIP }),
@@ -78,7 +78,7 @@ export function nameserverDeployment(
   options: Place & Pick<SpecOptions, 'recorderImage'>,
 ): DesiredObject & { readonly spec: { readonly template: { readonly spec: V1PodSpec } } & object } {
   const { replicas } = dnsConfig.spec.nameserver;
-  const metadata = metadataOf(ownerOf(dnsConfig), options, NAMESERVER);
+  const metadata = metadataOf(dnsOwner(dnsConfig), options, NAMESERVER);
   const desired = {
     apiVersion: 'apps/v1',
     kind: 'Deployment',

@@ -25,7 +25,7 @@ import {
   NAMESERVER,
   nameserverDeployment,
   nameserverService,
-  ownerOf,
+  dnsOwner,
   RECORDS,
   recordsConfigMap,
 } from './object-specs.ts';
@@ -152,7 +152,7 @@ async function putService(deps: ReconcilerDeps, dnsConfig: DnsConfig): Promise<K
   const { namespace, name } = desired.metadata;
   const existing = await deps.client.get(KINDS.service, { namespace, name });
   if (existing !== undefined && wanted !== '' && addressOf(existing) !== wanted) {
-    assertOwned(ownerOf(dnsConfig), existing);
+    assertOwned(dnsOwner(dnsConfig), existing);
     const { uid } = existing.metadata;
     await deps.client.remove(KINDS.service, { namespace, name }, { uid });
   }
@@ -169,7 +169,7 @@ async function put(
   if (kind === undefined) throw new TypeError(`${desired.kind} is not a known kind`);
   const { namespace, name } = desired.metadata;
   const existing = await client.get(kind, { namespace, name });
-  return applyChanged(client, desired, existing, ownerOf(dnsConfig));
+  return applyChanged(client, desired, existing, dnsOwner(dnsConfig));
 }
 
 /** Removes the nameserver. If the DNSConfig is being deleted, the garbage collector deletes the objects. */
@@ -186,7 +186,7 @@ async function takeDown(deps: ReconcilerDeps, dnsConfig: DnsConfig): Promise<voi
   ];
   for (const [kind, name] of mine) {
     const object = await client.get(kind, { namespace: options.namespace, name });
-    await removeObject(deps, ownerOf(dnsConfig), kind, object);
+    await removeObject(deps, dnsOwner(dnsConfig), kind, object);
   }
   await writeStatus(deps, target(dnsConfig), { conditions: [], nameserver: null });
 }
