@@ -90,7 +90,7 @@ export const ERROR_TABLE = {
       'any other identity',
   ),
   POLICY_REFUSED: entry(403, 'refused by policy'),
-  ACCESS_REVIEW_REFUSED: entry(403, 'the cluster does not allow this request for you'),
+  ACCESS_REVIEW_REFUSED: entry(403, 'your rights in the cluster do not allow this request'),
   ACCESS_REVIEW_FAILED: entry(
     503,
     'the API server cannot check at the moment whether this request is allowed',

@@ -37,7 +37,7 @@ export interface Archive {
   lines(recording: ListedRecording, options: { readonly follow: boolean }): AsyncIterable<string>;
   /** Bytes of the cast, with random access. */
   bytes(recording: ListedRecording): CastBytes;
-  /** Calls `use` with all sources of an export, for a finished recording. */
+  /** Calls `use` with all sources for an export. The recording must be finished. */
   withSources<T>(recording: ListedRecording, use: (sources: ExportSources) => Promise<T>): Promise<T>;
 }
 

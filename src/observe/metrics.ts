@@ -82,7 +82,11 @@ function createSessionMetrics(makers: MetricMakers) {
   const { counter, labelled, gauge } = makers;
   return {
     sessionsActive: gauge('tailcast_sessions_active', 'Open interactive sessions.'),
-    sessions: labelled('tailcast_sessions_total', 'Stopped interactive sessions, by outcome.', 'outcome'),
+    sessions: labelled(
+      'tailcast_sessions_total',
+      'Interactive sessions that have ended, by outcome.',
+      'outcome',
+    ),
     unrecordedSessions: counter(
       'tailcast_sessions_unrecorded_total',
       'Unrecorded sessions of callers whose grants name a recorder.',

@@ -82,7 +82,8 @@ export interface OpenRequest {
   /** Addresses (`ip:port`) in order of preference. */
   readonly recorders: readonly string[];
   /**
-   * Recorders that the grants name. The journal contains them for a later process. Default: `recorders`, without tags.
+   * Recorders that the grants name. The journal contains them for a later process. Default: the addresses in
+   * {@link recorders}, and no tags.
    */
   readonly named?: NamedRecorders;
   /**

@@ -68,7 +68,7 @@ export interface UploadIntent {
   readonly orders?: boolean;
 }
 
-/** An upload intent before a recorder is chosen. */
+/** An upload for which no recorder is chosen yet. */
 export interface SessionIntent extends Omit<UploadIntent, 'neighbours'> {
   /** Addresses of all recorders of the session, in order of preference. */
   readonly recorders: readonly string[];

@@ -24,7 +24,7 @@ export class NotUpgradedError extends Error {
   override readonly name = 'NotUpgradedError';
 }
 
-/** Thrown if the recorder temporarily refuses uploads, over any protocol. */
+/** Thrown if the recorder temporarily refuses uploads. It then refuses every upload protocol. */
 export class UploadRefusedError extends Error {
   override readonly name = 'UploadRefusedError';
 }

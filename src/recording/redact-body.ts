@@ -172,7 +172,7 @@ function hidesValue(operation: unknown, shape: Shape): boolean {
 }
 
 /**
- * Returns true if an operation of a JSON patch writes a single word of a command, and the event must omit this word.
+ * Returns true if an operation of a JSON patch writes a single word of a command. The event then omits this word.
  */
 function hidesWord(operation: unknown, shape: Shape): boolean {
   if (typeof operation !== 'object' || operation === null) return false;

@@ -35,8 +35,8 @@ export const BUS_MASK = {
 const SERVICE_WHOIS_VERSION = [1, 100] as const;
 
 /**
- * @throws TailcastError `CONFIG_INVALID` if this tailscaled is too old: its whois would return the grants of the node
- *   instead
+ * @throws TailcastError `CONFIG_INVALID` if this tailscaled is too old: its whois would return the grants of the node,
+ *   not those of the Tailscale Service
  */
 export function assertServiceWhois(version: string): void {
   const [major = 0, minor = 0] = version.split('.').map(Number);

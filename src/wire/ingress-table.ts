@@ -19,7 +19,7 @@ export function redirectBy(status: 301 | 302 | 303 | 307 | 308): TableUpstream {
   return `redirect:${status}`;
 }
 
-/** Returns the HTTP status code of an upstream that redirects to HTTPS; undefined for all other upstreams. */
+/** Returns the status code of a value from {@link redirectBy}; undefined for the address of a server. */
 export function redirectStatusOf(upstream: TableUpstream): number | undefined {
   const status = REDIRECT.exec(upstream)?.[1];
   return status === undefined ? undefined : Number(status);

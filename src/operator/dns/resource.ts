@@ -48,8 +48,8 @@ export type DnsConfig = z.infer<typeof dnsConfigSchema>;
 /**
  * Parses a DNSConfig, with the defaults of the schema.
  *
- * @throws ZodError if the cluster has another version of the CRD; with tailcast's CRD, the API server rejects invalid
- *   objects
+ * @throws ZodError if the object is invalid. With tailcast's CRD, the API server rejects invalid objects, so this
+ *   happens only with another version of the CRD
  */
 export function parseDnsConfig(object: unknown): DnsConfig {
   return dnsConfigSchema.parse(object);

@@ -53,7 +53,8 @@ const PROGRAMS: ReadonlySet<RequestClass> = new Set([
 
 /**
  * @param request.shown result of `isShownByBrowser`
- * @throws TailcastError `POLICY_REFUSED` for a service worker, and for a program's page unless `pages` allows it
+ * @throws TailcastError `POLICY_REFUSED` for every service worker, and for a web page of a program in the cluster if
+ *   `pages` does not allow it
  */
 export function refusePages(
   request: {

@@ -1,7 +1,7 @@
 /**
- * Logs the number of durable bytes of each open session. With these marks, `verify` detects a loss of acknowledged
- * bytes, except for the last few MiB. Entries are written in the background, and each entry covers many sessions. If a
- * session grows by several MiB between two entries, its acknowledgements wait for the next entry.
+ * Writes the number of durable bytes of each open session to the evidence log. With these marks, `verify` detects a
+ * loss of acknowledged bytes, except for the last few MiB. Entries are written in the background, and each entry covers
+ * many sessions. If a session grows by several MiB between two entries, its acknowledgements wait for the next entry.
  */
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';

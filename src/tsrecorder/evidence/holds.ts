@@ -10,8 +10,8 @@
  * A hold applies to the session of its recording: each part that a trusted recorder signed gets a document of its own.
  * Retention also keeps parts of the session that are stored later; see `retention-run.ts`.
  *
- * A document without a trusted signature also holds its recording, because a removal is irreversible. Such a hold is
- * reported as unproven.
+ * A document without a trusted signature also prevents the removal of its recording, because a removal is irreversible.
+ * Such a hold is reported as unproven.
  */
 import { randomBytes } from 'node:crypto';
 import { forEachConcurrent } from '../../async/for-each-concurrent.ts';

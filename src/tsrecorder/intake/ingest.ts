@@ -240,7 +240,7 @@ export class Ingest {
     return run;
   }
 
-  /** Ends the session and stores it. Resolves after the first attempt. Runs as a step of the session. */
+  /** Ends the session and stores it. Resolves after the first attempt. Call it in the session's queue. */
   async #finish(entry: Entry, clean: boolean, cutReason: string | undefined): Promise<void> {
     const { session } = entry;
     if (entry.over !== undefined || !this.#entries.has(entry)) return;

@@ -8,8 +8,8 @@ export const LAYOUT = 'v7';
 export const LAYOUT_OF_SERVER = 'v5';
 
 /**
- * Returns the part of a session's version that depends on settings. A change of these settings changes the indexed
- * content.
+ * Returns the part of an index entry's version that depends on settings. If these settings change, sessions are indexed
+ * again.
  *
  * @param trusted identifies the trusted keys; undefined for an index that several recorders share
  */

@@ -13,7 +13,7 @@ const MAX_TESTS = 60;
  * tests that start processes run late.
  */
 const NEARER = 3;
-/** Exponent for a trial in a separate process, which loads all files again. It counts like 2^10 times its duration. */
+/** Binary logarithm of the factor for the duration of a trial in a separate process, which loads all files again. */
 const OWN_PROCESS = 10;
 
 export interface Outcome {

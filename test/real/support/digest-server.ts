@@ -9,7 +9,8 @@ export interface DigestServer {
 }
 
 /**
- * Starts the server on this machine, because with the kubelet double a port of a pod is a port of this machine.
+ * Starts the server on this machine, because the kubelet double forwards a port of a pod to the same port of this
+ * machine.
  *
  * @param framing `half-close`: the body ends with the input; `length`: four bytes contain its length, for clients
  * without half-close

@@ -2,8 +2,8 @@
  * Decides which recorder of a store sends an alert. Before sending, a recorder creates a claim. Only one recorder can
  * create a claim with a given number, if the store supports conditional writes. After delivery, the recorder writes a
  * mark. If a claim is older than the lease and unchanged, its recorder has failed, and another recorder may create the
- * claim with the next number. This protocol needs no locks and no common clock. An alert can be sent while old claims
- * still exist.
+ * claim with the next number. This protocol needs no locks and no common clock. Old
+ * claims do not prevent another recorder from sending the alert.
  *
  * Every writer of the store can write these documents. Claims and marks without a trusted signature are ignored, so
  * that only recorders can suppress an alert.

@@ -10,7 +10,7 @@ import type { WebhookMessage } from './webhook-request.ts';
 /** Content that a webhook gets. */
 export interface AlertWebhookView {
   readonly format: WebhookFormat;
-  /** True if messages contain rows of the screen and commands. */
+  /** True if messages contain commands and screen rows. */
   readonly text: boolean;
   /** Address of the page with recordings. */
   readonly player?: string;
