@@ -75,7 +75,8 @@ const failures = [];
 /** One line for each test that passed only in its second run. Such a test, or the code that it tests, has a defect. */
 const flaky = [];
 
-await step('npm ci', ['npm', 'ci', '--no-audit', '--no-fund'], 10 * MINUTE);
+// the script runs `npm ci` and remembers it, so that the next step does not run it again
+await step('npm ci', ['node', 'scripts/run.mjs', 'install'], 10 * MINUTE);
 if (broken.length === 0) await (isNightly ? runNightly() : runForEachChange());
 rmSync(scratch, { recursive: true, force: true });
 
