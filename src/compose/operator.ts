@@ -151,16 +151,12 @@ function whileLeading(
   work: (parts: OperatorParts) => Promise<void>,
   signal: AbortSignal,
 ): Promise<void> {
-  const { config, client, options, log } = open(signal);
-  if (config.lease === undefined) return work(open(signal));
-  const leader = {
-    client,
-    namespace: options.namespace,
-    name: config.lease,
-    identity: `${hostname()}_${randomUUID()}`,
-    clock: systemClock,
-    log,
-  };
+  const parts = open(signal);
+  const { config, client, options, log } = parts;
+  if (config.lease === undefined) return work(parts);
+  const identity = `${hostname()}_${randomUUID()}`;
+  const { namespace } = options;
+  const leader = { client, namespace, name: config.lease, identity, clock: systemClock, log };
   return runWhileLeading(leader, (use) => work(open(use)), signal);
 }
 

@@ -12,8 +12,8 @@ type Written = (error?: Error | null) => void;
 
 /**
  * Copies small pieces into blocks while the stream has unsent bytes. A block is written when it is full, or when an
- * earlier write is complete. Node needs about 200 bytes for each write. Output
- * of a program in pieces of one byte, whose client does not read, would otherwise need 13 MB for 64 KB.
+ * earlier write is complete. Node needs about 200 bytes for each write. If a client does not read, 64 KB of output in
+ * pieces of one byte would otherwise need 13 MB.
  */
 export function joinSmallWrites(stream: Writable): void {
   const write = stream.write.bind(stream);
@@ -50,15 +50,12 @@ export function joinSmallWrites(stream: Writable): void {
       !stream.destroyed;
     if (isJoined) return join(chunk, done);
     flush();
-    const written = (error?: Error | null): void => {
-      done?.(error);
+    const encoding = typeof second === 'string' ? second : ANY_ENCODING;
+    if (done === undefined) return write(chunk, encoding, flush);
+    return write(chunk, encoding, (error) => {
+      done(error);
       flush();
-    };
-    return write(
-      chunk,
-      typeof second === 'string' ? second : ANY_ENCODING,
-      done === undefined ? flush : written,
-    );
+    });
   };
   stream.end = (...args: unknown[]) => {
     flush();
