@@ -10,6 +10,9 @@ const ANY_ENCODING = 'utf8';
 
 type Written = (error?: Error | null) => void;
 
+/** HTTP streams of Node pass null or undefined if a write has no callback. */
+type MaybeWritten = Written | null | undefined;
+
 /**
  * Copies small pieces into blocks while the stream has unsent bytes. A block is written when it is full, or when an
  * earlier write is complete. Node needs about 200 bytes for each write. If a client does not read, 64 KB of output in
@@ -32,15 +35,15 @@ export function joinSmallWrites(stream: Writable): void {
       flush();
     });
   };
-  const join = (chunk: Uint8Array, done: Written | undefined): boolean => {
+  const join = (chunk: Uint8Array, done: MaybeWritten): boolean => {
     if (used + chunk.length > BLOCK_BYTES) flush();
     block ??= new Uint8Array(BLOCK_BYTES);
     block.set(chunk, used);
     used += chunk.length;
-    if (done !== undefined) callbacks.push(done);
+    if (typeof done === 'function') callbacks.push(done);
     return !stream.writableNeedDrain;
   };
-  stream.write = (chunk: unknown, second?: BufferEncoding | Written, third?: Written): boolean => {
+  stream.write = (chunk: unknown, second?: BufferEncoding | MaybeWritten, third?: MaybeWritten): boolean => {
     const done = typeof second === 'function' ? second : third;
     const isJoined =
       chunk instanceof Uint8Array &&
@@ -51,7 +54,7 @@ export function joinSmallWrites(stream: Writable): void {
     if (isJoined) return join(chunk, done);
     flush();
     const encoding = typeof second === 'string' ? second : ANY_ENCODING;
-    if (done === undefined) return write(chunk, encoding, flush);
+    if (typeof done !== 'function') return write(chunk, encoding, flush);
     return write(chunk, encoding, (error) => {
       done(error);
       flush();

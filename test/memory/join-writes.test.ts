@@ -2,6 +2,9 @@ import { Writable } from 'node:stream';
 import { expect, it } from 'vitest';
 import { joinSmallWrites } from '../../src/memory/join-writes.ts';
 
+/** Node's HTTP streams pass null, which the types do not allow. */
+const nothing = null as unknown as undefined;
+
 /** A stream whose writes complete on request. */
 function slowStream() {
   const chunks: Buffer[] = [];
@@ -60,4 +63,15 @@ it('changes nothing for a stream without unsent bytes', () => {
     next();
   }
   expect(chunks.map(String)).toEqual(['a', 'b', 'c']);
+});
+
+it('accepts writes without a callback, as HTTP streams of Node make them', async () => {
+  const { stream, chunks, next } = slowStream();
+  for (const size of [2048, 1, 2048]) stream.write(Buffer.alloc(size), 'latin1', nothing);
+  stream.end();
+  const finished = new Promise((resolve, reject) => stream.once('finish', resolve).once('error', reject));
+  const pump = setInterval(next, 0);
+  await finished;
+  clearInterval(pump);
+  expect(Buffer.concat(chunks)).toHaveLength(4097);
 });
