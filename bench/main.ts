@@ -169,7 +169,10 @@ function conclude(results: RunResults, startedAt: Date): void {
   console.log(`written: ${folder}/results.md`);
 }
 
-/** Returns the peers of a case. In a comparison of two checkouts, only peers that can differ take part. */
+/**
+ * Returns the peers of a case. In a comparison of two checkouts, these are only the peers with a counterpart in the
+ * other checkout, and the counterparts.
+ */
 function peersOf(benchmark: BenchCase): readonly PeerName[] {
   const peers = benchmark.peers.filter((name) => only?.includes(name) !== false);
   if (before === undefined) return peers;
@@ -179,7 +182,7 @@ function peersOf(benchmark: BenchCase): readonly PeerName[] {
   });
 }
 
-/** Returns the last results, in which the cases of this run are replaced. */
+/** Returns the results in the file, with the cases of this run replaced. */
 function merged(folder: string, results: RunResults): RunResults {
   const path = join(folder, 'results.json');
   if (!existsSync(path))

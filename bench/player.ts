@@ -179,10 +179,12 @@ async function measureList(directory: string): Promise<void> {
   await page.context().close();
 }
 
-/** Waits until the catalogue contains all recordings, because building it needs a processor. */
+/**
+ * Waits until the catalogue contains all recordings, because its build would use a processor during the measurement.
+ */
 async function catalogued(recorder: RunningRecorder): Promise<void> {
   const begun = performance.now();
-  // a recorder refuses other orders than `newest` until then
+  // until the catalogue is complete, a recorder refuses all sort orders except `newest`
   while (!(await fetch(`${recorder.url}/api/v1/recordings?limit=1&sort=oldest`)).ok) {
     console.log('the catalogue is being built');
     await new Promise((resolve) => setTimeout(resolve, 5000));

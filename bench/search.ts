@@ -8,8 +8,8 @@
  * The indexer, its processes and its files are real; only the store is generated. `--keep` keeps the index and the
  * measurements of its build (`built.json`) in the folder. The next run reuses both instead of building the index.
  * `--build` builds and keeps the index, and runs no queries. Exits with 1 if a goal is missed. `--engine=opensearch`
- * starts an OpenSearch with one node on this machine (needs Maven and Java). The CPU time of the writer does not
- * include OpenSearch, and the goals are the same as for the index in files.
+ * starts OpenSearch on this machine (needs Maven and Java). The CPU time of the writer then does not include
+ * OpenSearch. The goals are the same as for an index in files.
  */
 import { spawnSync } from 'node:child_process';
 import {

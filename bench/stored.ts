@@ -1,7 +1,7 @@
 /**
- * Measures the number of stored bytes per byte of output. A `RecordingSession`, as in a gateway, sends each kind of
- * output to a recorder, which stores it in each format. Prints a table of stored bytes (cast, exact bytes and sidecar)
- * per displayed byte; no time is measured.
+ * Measures the number of stored bytes per byte of output. A `RecordingSession`, the class that gateways use, sends each
+ * kind of output to a recorder. The recorder stores the output in each archive format. Prints a table of stored bytes
+ * (cast, exact bytes and sidecar) per displayed byte; no time is measured.
  *
  *   node bench/stored.ts [--megabytes 50]
  */
@@ -22,7 +22,7 @@ import { EventBatch } from '../src/recording/event-batch.ts';
 
 const { values } = parseArgs({ options: { megabytes: { type: 'string', default: '50' } } });
 const BYTES = Number(values.megabytes) * 1_000_000;
-/** Size of a read of the gateway, in bytes. */
+/** Size of the pieces in which a gateway reads output, in bytes. */
 const CHUNK_BYTES = 64 * 1024;
 const CHUNK_MS = 1;
 const CASTS = join(import.meta.dirname, '../test/fixtures/casts');

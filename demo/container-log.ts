@@ -8,8 +8,8 @@ import { PODS } from './resources.ts';
 import type { Store } from './store.ts';
 
 /**
- * Returns the container that a request names, or the only container of the pod. Otherwise throws a 400 error like the
- * API server.
+ * Returns the container that a request names, or the only container of the pod. Throws a 400 error like the API server
+ * if neither exists.
  */
 export function chooseContainer(pod: RunningPod, name: string): Container {
   if (name !== '') {
@@ -26,8 +26,8 @@ export function chooseContainer(pod: RunningPod, name: string): Container {
 }
 
 /**
- * Returns the running pod of a path with a subresource. Throws a 404 error if the pod does not exist, and a 400 error
- * if it has not started.
+ * Returns the running pod that the path of a subresource names. Throws a 404 error if the pod does not exist, and a 400
+ * error if it has not started.
  */
 export function requireRunningPod(store: Store, runtime: PodRuntime, path: ResourcePath): RunningPod {
   store.require(PODS, path.namespace, path.name);

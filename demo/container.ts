@@ -36,7 +36,7 @@ export interface ContainerDependencies {
   readonly id: string;
 }
 
-/** Time that a container with `stdinOnce` waits for its first client before it starts. */
+/** Time that a container with `stdinOnce` waits for its first client. Then the container starts without a client. */
 const FIRST_ATTACH_MS = 3_000;
 /** Second restart delay. The delays are 0, 10, 20, 40 … seconds, up to 5 minutes, as in the kubelet. */
 const BACKOFF_MS = 10_000;
@@ -100,8 +100,8 @@ export class Container {
   }
 
   /**
-   * Returns the program to which a client attaches, after the program has started. Returns undefined after the exit of
-   * the container. `size` is the initial size of the terminal.
+   * Waits until the program has started, and returns it to a client that attaches. Returns undefined if the container
+   * has exited. `size` is the initial size of the terminal.
    */
   async attach(size: TerminalSize | undefined): Promise<RunningProcess | undefined> {
     this.#size = size ?? this.#size;
@@ -111,8 +111,8 @@ export class Container {
   }
 
   /**
-   * Stops the program: SIGTERM, and SIGKILL after `graceMs`. Resolves after the program has exited. The program does
-   * not restart.
+   * Stops the program with SIGTERM, and after `graceMs` with SIGKILL. Resolves after the program has exited. The
+   * program does not restart.
    */
   async stop(graceMs: number): Promise<void> {
     this.#halted.abort();

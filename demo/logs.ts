@@ -12,7 +12,7 @@ export interface LogPart {
 /** The latest log lines of a container, limited in bytes. */
 export interface LogBuffer {
   append(source: 'stdout' | 'stderr', chunk: Uint8Array): void;
-  /** Ends the log. An incomplete last line becomes an entry. */
+  /** Ends the log. An incomplete last line becomes an entry of the log. */
   end(): void;
   readonly ended: boolean;
   /** Returns the entries that are still available, starting at `sequence`. */

@@ -3,9 +3,9 @@ import type { ApiObject } from './json.ts';
 import { isStored, RESOURCES, type Resource } from './resources.ts';
 
 /**
- * Index of the OpenAPI v3 documents, one per group and version. kubectl searches them for PATCH operations with the
- * `fieldValidation` parameter, and then leaves validation to the server. The documents contain no schemas, so `kubectl
- * explain` shows nothing.
+ * Index of the OpenAPI v3 documents, one per group and version. If kubectl finds PATCH operations with the
+ * `fieldValidation` parameter in these documents, it leaves validation to the server. The documents contain no schemas,
+ * so `kubectl explain` shows nothing.
  */
 export function openApiV3Index(): ApiObject {
   const documents = [...new Set(RESOURCES.map(documentPath))];

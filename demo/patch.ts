@@ -48,9 +48,9 @@ const MERGE_KEYS: Readonly<Record<string, readonly string[]>> = {
 const MERGED_SETS: readonly string[] = ['finalizers', 'podCIDRs'];
 
 /**
- * Strategic merge patch. A strategic merge patch works like RFC 7386, but merges lists of core types by their keys.
- * Supported directives: `$patch`, `$retainKeys` and `$deleteFromPrimitiveList/…`. `$setElementOrder/…` is accepted, but
- * the order of elements never changes. Source: apimachinery `pkg/util/strategicpatch/patch.go`.
+ * Strategic merge patch. A strategic merge patch works like a merge patch of RFC 7386, but merges lists of core types
+ * by their keys. Supported directives: `$patch`, `$retainKeys` and `$deleteFromPrimitiveList/…`. `$setElementOrder/…`
+ * is accepted, but the order of elements never changes. Source: apimachinery `pkg/util/strategicpatch/patch.go`.
  */
 function strategicMergePatch(target: Json | undefined, patch: Json): Json {
   if (!isObject(patch)) return patch;

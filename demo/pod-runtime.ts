@@ -33,7 +33,7 @@ export interface RunningPod {
   readonly ephemeral: readonly Container[];
   /** Returns the current status of the pod. */
   status(): ApiObject;
-  /** Runs a command next to a container's program. Throws `ProgramNotFound`. */
+  /** Runs a command in a container, in addition to the container's own program. Throws `ProgramNotFound`. */
   exec(container: Container, argv: readonly string[], options: CommandOptions): RunningProcess;
   /** Returns the local port that stands for a declared container port. Throws if no container declares this port. */
   localPort(containerPort: number): Promise<number>;

@@ -30,7 +30,7 @@ export interface RunningProcess {
   readonly exited: Promise<ExitResult>;
 }
 
-/** Command to run. `program` is the absolute path of `argv[0]`. */
+/** Command to run. `program` is the absolute path of the file that `argv[0]` names. */
 export interface ProcessPlan {
   readonly program: string;
   readonly argv: readonly string[];
@@ -64,7 +64,7 @@ function isExecutable(path: string): boolean {
   }
 }
 
-/** After a program has exited, output of its background jobs is read until none arrives for this time. */
+/** After a program has exited, the output of its background jobs is read until no output arrives for this time. */
 const SILENT_AFTER_EXIT_MS = 400;
 
 /** Starts the program of `plan` with pipes, in a new process group. */
@@ -126,7 +126,8 @@ export function signalGroup(pid: number | undefined, signal: NodeJS.Signals): vo
 }
 
 /**
- * Waits until all outputs have ended, or until none of them has sent data for a short time while they were being read.
+ * Waits until all outputs have ended, or until no output has sent data for a short time although all of them were being
+ * read.
  */
 async function drain(outputs: readonly Output[]): Promise<void> {
   const all = Promise.all(outputs.map((output) => output.done));

@@ -24,8 +24,8 @@ interface Pty {
 }
 
 /**
- * Interval at which a paused terminal checks whether its program has exited. The rest of the output must then be read
- * from the kernel.
+ * Interval at which a paused terminal checks whether its program has exited. After the exit, the rest of the output
+ * must be read from the kernel.
  */
 const HELD_CHECK_MS = 50;
 
@@ -68,7 +68,7 @@ function startInPty(module: PtyModule, plan: ProcessPlan, size: TerminalSize): R
   const hold = (): void => {
     pty.pause();
     // The module closes the terminal 200 ms after the exit, even if output is unread. The rest of the output, a few
-    // KiB, is therefore read before that.
+    // KiB, is therefore read within these 200 ms.
     heldCheck ??= setInterval(() => {
       if (!isAlive(pty.pid)) release();
     }, HELD_CHECK_MS);
@@ -116,7 +116,7 @@ function createKeyboard(pty: Pty, exited: Promise<unknown>): Writable {
       } else if (inner.destroyed || !inner.writable) {
         done();
       } else {
-        // An error indicates that the program has exited, which `exited` reports.
+        // An error means that the program has exited. The error is ignored, because `exited` reports the exit.
         inner.write(chunk, () => {
           done();
         });

@@ -13,8 +13,8 @@ export interface StreamOptions {
 /** The client of an exec or attach session, for all protocols. */
 export interface RemoteStreams {
   /**
-   * Input from the client; ends when the client closes it. Clients cannot close their input in v1, or over WebSocket
-   * before v5.
+   * Input from the client; ends when the client closes it. Clients cannot close their input in version 1 of the stream
+   * protocol, or over WebSocket before version 5.
    */
   readonly stdin: Readable | undefined;
   readonly stdout: Writable | undefined;
@@ -55,7 +55,7 @@ export function createSizes(): Sizes {
   };
 }
 
-/** Returns a function that calls `push`, and then `refuse` if `push` throws. */
+/** Returns a function that calls `push`. If `push` throws, the function calls `refuse`. */
 export function guarded(push: (bytes: Uint8Array) => void, refuse: () => void): (bytes: Uint8Array) => void {
   return (bytes) => {
     try {

@@ -143,7 +143,7 @@ function finishChange(
   else sendObject(exchange, dependencies, resource, stored, httpStatus);
 }
 
-/** Returns the object after a PUT or PATCH. */
+/** Returns the object that a PUT or PATCH results in. */
 function reviseObject(
   exchange: ApiExchange,
   { resource, subresource }: ResourcePath,

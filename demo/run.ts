@@ -90,7 +90,7 @@ async function runParts(config: DemoConfig, context: CommandContext, stack: Clea
     process: await describeProcess(process.pid),
   };
   await rm(note, { force: true });
-  // `wx` does not follow a link that another user may have created.
+  // With the flag `wx`, the write fails if another user has created a link at this path.
   await writeFile(note, JSON.stringify(running), { mode: 0o600, flag: 'wx' });
   if (upstream.pod !== undefined && !signal.aborted) {
     step('recording a sample session');

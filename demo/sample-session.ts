@@ -1,6 +1,6 @@
 /**
- * One interactive session through the gateway, so that the player has a recording. Like a user, the session types into
- * a shell, and waits until the screen shows the result.
+ * One interactive session through the gateway, so that the player has a recording. The session behaves like a user: it
+ * types into a shell, and waits until the screen shows the result.
  */
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';

@@ -29,9 +29,9 @@ export interface SpdyConnection {
 const MAX_SENT_PAYLOAD_BYTES = 32 * 1024;
 
 /**
- * Serves SPDY/3.1 on `transport`, a socket after its 101 or a WebSocket tunnel. `onStream` is called for each accepted
- * stream of the client. Kubernetes uses SPDY without flow control, so an unread stream blocks the connection. If
- * `maxStreams` streams are open, further streams are rejected. A malformed frame closes the connection. Source:
+ * Serves SPDY/3.1 on `transport`: a socket after its 101 response, or a WebSocket tunnel. `onStream` is called for each
+ * accepted stream of the client. Kubernetes uses SPDY without flow control, so an unread stream blocks the connection.
+ * If `maxStreams` streams are open, further streams are rejected. A malformed frame closes the connection. Source:
  * draft-mbelshe-httpbis-spdy-00; github.com/moby/spdystream.
  */
 export function serveSpdy(
@@ -81,7 +81,7 @@ export function serveSpdy(
       close(SPDY_GOAWAY.protocolError);
     }
   });
-  // The client closes its side after it has sent all of its data.
+  // The client closes its side only after it has sent all of its data, so the connection is finished.
   transport.on('end', () => {
     close();
   });

@@ -18,9 +18,9 @@ export const SPDY_PROTOCOLS = [
 ] as const;
 
 /**
- * Opens a session over SPDY on `socket`, whose 101 selected `protocol`. Resolves when the client has opened exactly the
- * requested streams. If the client needs more than 30 s, closes the connection and rejects. Source: kubelet
- * `cri/streaming/remotecommand/httpstream.go`.
+ * Opens a session over SPDY on `socket`. The 101 response on this socket has selected `protocol`. Resolves when the
+ * client has opened exactly the requested streams. If the client needs more than 30 s, closes the connection and
+ * rejects. Source: kubelet `cri/streaming/remotecommand/httpstream.go`.
  */
 export async function openSpdySession(
   socket: Duplex,

@@ -4,8 +4,8 @@ import { readdirSync, readFileSync } from 'node:fs';
 export const MARKER_VARIABLE = 'TAILCAST_DEMO_POD';
 
 /**
- * Kills every process whose environment contains `MARKER_VARIABLE` with the prefix `marker`. Also stops background jobs
- * and daemons that have left their process group. Needs `/proc`; does nothing without it.
+ * Kills every process in whose environment the value of `MARKER_VARIABLE` starts with `marker`. Also stops background
+ * jobs and daemons that have left their process group. Needs `/proc`; does nothing without it.
  */
 export function sweepProcesses(marker: string): void {
   // A process may fork during the scan, so the scan is repeated until it finds no process.

@@ -4,7 +4,7 @@ import { summarizePod } from './pod-summary.ts';
 import { qualified } from './api-status.ts';
 import type { Resource } from './resources.ts';
 
-/** Requested table format of `kubectl get`, and the form of the object in each row. */
+/** Table that `kubectl get` requests: its API version, and the part of the object that each row includes. */
 export interface TableRequest {
   readonly version: 'v1' | 'v1beta1';
   readonly includeObject: 'Metadata' | 'Object' | 'None';

@@ -46,8 +46,8 @@ export function bearerSubprotocol(request: IncomingMessage): string | undefined 
 
 /**
  * Responds with 101 for SPDY, and selects the first of the client's stream protocols that is in `known`. Throws a 400
- * error if the client names no protocol, and a 403 error if none is known. Source: apimachinery
- * `pkg/util/httpstream/httpstream.go` (Handshake).
+ * error if the client names no protocol, and a 403 error if `known` contains none of the client's protocols. Source:
+ * apimachinery `pkg/util/httpstream/httpstream.go` (Handshake).
  */
 export function acceptSpdy(upgrade: ApiUpgrade, known: readonly string[]): string {
   const { request } = upgrade;

@@ -60,7 +60,7 @@ export function serveWebSocket(
     if (closing) return;
     send(OPCODE.close, Uint8Array.of(code >> 8, code & 0xff));
     closing = true;
-    // Reading resumes, because the client's close frame must be read even if its data is not needed any more.
+    // Reading resumes, because the client's close frame must be read even if nothing needs the client's data any more.
     socket.resume();
     const timer = setTimeout(() => socket.destroy(), CLOSE_TIMEOUT_MS);
     socket.once('close', () => {

@@ -14,8 +14,8 @@ export function isRemoteCommandSubprotocol(name: string): boolean {
 }
 
 /**
- * Opens a session over WebSocket on `socket`, whose 101 selected `protocol`. Source: apiserver
- * `pkg/util/wsstream/conn.go`.
+ * Opens a session over WebSocket on `socket`. The 101 response on this socket has selected `protocol`. Source:
+ * apiserver `pkg/util/wsstream/conn.go`.
  */
 export function openWebSocketSession(
   socket: Duplex,

@@ -34,7 +34,7 @@ export interface BenchCase {
    * result of a proxy that records is discarded.
    */
   readonly recordedBytesPerUnit?: number;
-  /** Number of open connections, and their name in the report: the memory is divided by this number. */
+  /** Number and name of the open connections. The report divides the memory by the number. */
   readonly memoryPer?: (scale: Scale) => { readonly count: number; readonly what: string };
   /** Starts the peers of the case if the case needs its own. @throws PeerMissingError */
   readonly start?: (name: PeerName, bench: Bench) => Promise<Peer>;

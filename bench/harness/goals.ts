@@ -65,7 +65,9 @@ function compare(
   };
 }
 
-/** True if every bound is outside the interval of its ratio. */
+/**
+ * True if every bound is outside the confidence interval of its ratio, so that another run would give the same verdict.
+ */
 function isCertain(bounds: readonly Bound[], left: Row, right: Row): boolean | undefined {
   const outside = bounds.map(({ figure, atLeast, atMost }) => {
     const comparison = compareRows(left, right, figure);
@@ -94,7 +96,7 @@ function bound(
   };
 }
 
-/** A limit for the difference between two peers. */
+/** Limit for the difference between the same figure of two peers. */
 function added(
   text: string,
   caseName: string,

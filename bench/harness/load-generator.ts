@@ -18,7 +18,7 @@ export class LoadGenerator {
   }
 
   /**
-   * Runs a plan. Calls `onSteady` after everything in the plan is open.
+   * Runs a plan. Calls `onSteady` when the load is steady, for example after all connections of the plan are open.
    * @throws Error for a wrong response, a broken connection, or after `timeoutMs`
    */
   run(

@@ -91,8 +91,8 @@ export async function measureCase(
 }
 
 /**
- * Warms up a peer. JavaScript peers repeat the load until their rate is stable. The load runs only once for peers in Go
- * and C, in quick runs, and in cases about memory or with a single round.
+ * Warms up a peer. JavaScript peers repeat the load until their rate is stable. The load runs only once if the peer is
+ * written in Go or C, the run is quick, or the case measures memory or has a single round.
  */
 async function warmPeer(
   benchmark: BenchCase,
@@ -124,7 +124,7 @@ async function startedAnew(peer: Peer): Promise<Peer> {
   return { ...anew, startedAtMs };
 }
 
-/** Duration of the warm-up load of peers without a JIT compiler in a quick run, in milliseconds. */
+/** Duration of the warm-up load in a quick run for peers without a JIT compiler, in milliseconds. */
 const WARM_COMPILED_MS = 200;
 
 /**

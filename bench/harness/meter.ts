@@ -8,7 +8,7 @@ export interface Meter {
 }
 
 export interface Metered {
-  /** Time since the steady state, or since the start if the load did not reach a steady state. */
+  /** CPU time since the steady state, or since the start if the load did not reach a steady state. */
   readonly cpuSeconds: number;
   /** Share of the CPU time that the busiest process used. */
   readonly busiest: number;
@@ -19,7 +19,7 @@ export interface Metered {
 }
 
 /**
- * Starts a measurement. Starts the measurement. `stop` returns undefined if there are no processes.
+ * Starts a measurement. `stop` returns undefined if there are no processes.
  * @param sinceStart CPU time counts from the start of the processes
  */
 export function startMeter(pids: readonly number[], sinceStart = false): Meter {

@@ -1,6 +1,6 @@
 /**
- * A real API server with a node, and peers in front of it. The API server starts once per run. The peers are of the
- * same kinds as in other cases.
+ * A real API server with a Kubernetes node, and peers in front of the API server. The API server starts once per run.
+ * The peers are the same programs as in other cases.
  */
 import { writeFileSync } from 'node:fs';
 import { get } from 'node:https';

@@ -12,14 +12,14 @@ export type PeerName =
   | 'tailcast'
   /** With `enforceRecorder`. */
   | 'tailcast-recorded'
-  /** tailcast in the setup of the reference: behind a PROXY header, without TLS. */
+  /** tailcast in the setup of the peer `reference`: connections start with a PROXY header and have no TLS. */
   | 'tailcast-plain-recorded'
   /** tailcast, recorded with `--recorder-window 0`. */
   | 'tailcast-durable-first'
   /** tailcast with the setting `clusters`: with one cluster, and with 200 clusters. */
   | 'tailcast-cluster'
   | 'tailcast-clusters'
-  /** Go's ReverseProxy, tuned, on two processors: the reference of the goals. */
+  /** Go's ReverseProxy, tuned, on two processors. The goals compare tailcast with this peer. */
   | 'go'
   /** Go's ReverseProxy with the default transport. */
   | 'go-default'
@@ -50,7 +50,7 @@ const COUNTERPARTS: Partial<Record<PeerName, BeforeName>> = {
   'tailcast-durable-first': 'before-durable-first',
 };
 
-/** Returns the proxy to compare with under `--before`, or undefined. */
+/** Returns the same proxy from the checkout that `--before` names; undefined if there is none. */
 export function counterpartOf(name: PeerName): BeforeName | undefined {
   return COUNTERPARTS[name];
 }

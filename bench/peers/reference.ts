@@ -1,8 +1,8 @@
 /**
  * The reference's API-server proxy (Tailscale's, from its Go module) as it runs behind `serve`: connections arrive at a
  * loopback port with a PROXY header that names a tailnet node. The reference's proxy runs without TLS and without a
- * tailnet, so it does less work than the other peers. Two nodes are the callers: the sessions of one node must be
- * recorded.
+ * tailnet, so it does less work than the other peers. The callers are two tailnet nodes; only the sessions of one of
+ * them must be recorded.
  */
 import { connect } from 'node:net';
 import { mkdirSync, writeFileSync } from 'node:fs';

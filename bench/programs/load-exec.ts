@@ -95,7 +95,7 @@ async function lines(target: Target, transport: Transport, count: number): Promi
   return { units: count, seconds: (performance.now() - startedAt) / 1000 };
 }
 
-/** Types keys in all shells in turn. The latency of a key is measured from its due time. */
+/** Types keys in all shells in turn. Measures the latency of a key from the time at which it was due. */
 async function echoes(
   target: Target,
   transport: Transport,

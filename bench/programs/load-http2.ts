@@ -18,7 +18,10 @@ const MAX_STREAM_ID = 0x7fff_0000;
 
 type RequestsPlan = Extract<LoadPlan, { readonly kind: 'requests' }>;
 
-/** Sends requests, `streams` at a time on each connection. @throws Error for an unexpected response */
+/**
+ * Sends requests. Each connection has `streams` requests in flight at a time.
+ * @throws Error for an unexpected response
+ */
 export async function loadHttp2(
   target: Target,
   plan: RequestsPlan,

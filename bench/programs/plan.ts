@@ -45,7 +45,7 @@ export type LoadPlan =
 /** Kind of request and response. */
 export type Answer = 'small' | 'list-chunked' | 'list-length' | 'post' | KnownAnswer;
 
-/** A request to a real API server, and the response that the API server sends to it directly. */
+/** A request to a real API server, and the response that the API server sends without a proxy. */
 export interface KnownAnswer {
   readonly path: string;
   /** File with the expected body. */
@@ -55,12 +55,12 @@ export interface KnownAnswer {
 export type Transport = 'spdy' | 'websocket';
 
 export type ExecWork =
-  /** Sends output without a terminal. */
+  /** A program without a terminal prints content. */
   | {
       readonly kind: 'cat';
       readonly content: Content;
       readonly bytes: number;
-      /** Path of the file on a real node. */
+      /** Path of the file with the content on a real Kubernetes node. */
       readonly file?: string;
     }
   /** Short lines on a terminal, each in its own frame. */

@@ -1,7 +1,7 @@
 /**
  * The API server of the benchmarks, with TLS. The server does little work per request. Its output is known, so that
- * clients can compare every byte. Parses HTTP/1.1 itself, because only the load generator sends requests; HTTP/2 uses
- * Node's server.
+ * clients can compare every byte. It has its own simple parser for HTTP/1.1, because only the load generator sends
+ * requests. HTTP/2 uses Node's server.
  *
  * node upstream.js <cert> <key>      prints {"port":…}
  */

@@ -1,4 +1,4 @@
-/** The measured time span. Earlier work, such as handshakes, is excluded. */
+/** The time span that is measured. Earlier work, such as handshakes, is excluded. */
 export interface Window {
   readonly isOver: () => boolean;
   /** Ends the measurement; call it after the last response. */
@@ -6,8 +6,8 @@ export interface Window {
 }
 
 /**
- * Opens a measurement, which starts after `rampMs`. The caller sends requests until `isOver`, and calls `close` after
- * the last response.
+ * Opens a measurement, which starts after `rampMs`. The caller sends requests until `isOver` returns true, and calls
+ * `close` after the last response.
  *
  * @param onBegin called when the measurement starts, to reset counters and report the steady state; not called if
  * `rampMs` is 0

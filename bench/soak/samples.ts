@@ -17,7 +17,7 @@ export type Quantity = Exclude<keyof Sample, 'seconds'>;
 
 export interface Trend {
   readonly quantity: Quantity;
-  /** First and last value of the fitted line. */
+  /** Values of the fitted line at the first and at the last sample. */
   readonly from: number;
   readonly to: number;
   readonly allowed: number;
