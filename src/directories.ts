@@ -5,7 +5,7 @@ import { dirname } from 'node:path';
 import { isSystemError } from './errors.ts';
 
 /**
- * Creates a directory and its missing parents. Node's `mkdir` with `recursive` loops forever in file systems such as
+ * Creates a directory and its missing parents. Node.js' `mkdir` with `recursive` loops forever in file systems such as
  * `/proc`, which report ENOENT for a new entry in an existing directory.
  *
  * @returns the topmost created directory; undefined if nothing was missing

@@ -206,7 +206,7 @@ export function errorReason(thrown: unknown): string {
   return (thrown instanceof Error ? reasonOf(thrown) : undefined) ?? errorText(thrown);
 }
 
-/** Sentences for error codes of the OS, of TLS and of Node's HTTP client. */
+/** Sentences for error codes of the OS, of TLS and of the HTTP client of Node.js. */
 const REASON_TEXTS: ReadonlyMap<string, string> = new Map([
   ['ENOENT', 'there is no such file or folder'],
   ['EACCES', 'permission denied'],

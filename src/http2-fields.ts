@@ -1,6 +1,6 @@
 /**
- * Converts the headers of an HTTP/1.1 response for HTTP/2. HTTP/1.1 allows repeated headers. For HTTP/2, Node throws if
- * a header in `SINGLE` occurs twice. Node also throws for connection headers (RFC 9113 §8.2.2).
+ * Converts the headers of an HTTP/1.1 response for HTTP/2. HTTP/1.1 allows repeated headers. For HTTP/2, Node.js throws
+ * if a header in `SINGLE` occurs twice, and for connection headers (RFC 9113 §8.2.2).
  *
  * Equal values of a repeated header are merged. Values of list headers are joined (RFC 9110 §5.3). For all
  * other headers, only the first value is used. `upstream/response-head` already rejects a repeated
@@ -10,7 +10,7 @@
 import { TailcastError } from './errors.ts';
 import { CONNECTION_FIELDS } from './wire/connection-fields.ts';
 
-/** Headers for which Node allows only one value in HTTP/2. A test compares the list with Node. */
+/** Headers for which Node.js allows only one value in HTTP/2. A test compares this set with Node.js. */
 const SINGLE: ReadonlySet<string> = new Set([
   'access-control-allow-credentials',
   'access-control-max-age',

@@ -1,4 +1,4 @@
-/** Access on request through the gateway of a kubeconfig context. */
+/** The commands that request, list and decide access through the gateway of a kubeconfig context. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
 import type { CommandContext } from '../config/command-context.ts';
@@ -16,11 +16,11 @@ const REQUEST = z.object({
   node: z.string(),
   /** Cluster of the request; absent if the gateway serves only one cluster. */
   cluster: z.string().exactOptional(),
-  /** Namespaces of the access; empty for all. */
+  /** Namespaces to which the access applies; empty for all namespaces. */
   namespaces: z.array(z.string()),
   reason: z.string(),
   durationSeconds: z.number(),
-  /** End of the granted access, or of the time to decide about a pending request. */
+  /** Time at which granted access ends, or at which a pending request can no longer be decided. */
   expiresAt: z.string(),
   decisions: z.array(z.object({ verdict: z.string(), by: z.string(), reason: z.string() })),
   isMine: z.boolean(),

@@ -11,7 +11,7 @@ export const MAX_LINE_BYTES = 64 * 1024 * 1024;
 /** Filters of `ls`, as query parameters of the read API. */
 export type ArchiveQuery = Readonly<Record<string, string>>;
 
-/** Sources of an export of a recording. */
+/** Functions from which an export reads the data of a recording. */
 export interface ExportSources extends BundleSources {
   /** Returns a JSON document; undefined if the recording has none. */
   readonly transcript: () => Promise<Uint8Array | undefined>;

@@ -19,7 +19,7 @@ import { print, printRaw } from './output.ts';
 const DEFAULT_SECONDS = 10;
 
 /**
- * Writes the complete file or nothing. Rejects an existing file.
+ * Writes a new file. After an error, no incomplete file remains; an existing file is an error.
  *
  * @param id an id or its prefix, `latest`, or the path of a `.cast` file
  * @throws TailcastError `USAGE`, `RECORDING_UNKNOWN`, `RECORDING_MALFORMED`, `RECORDER_UNREACHABLE`

@@ -18,7 +18,7 @@ const PATHS = /file|directory|path|socket|store|audit-log|cast/i;
 export const SHELLS = ['bash', 'zsh', 'fish'] as const;
 export type Shell = (typeof SHELLS)[number];
 
-/** Returns the response of `tailcast __complete`. */
+/** Returns the output of `tailcast __complete`. */
 export async function completionText(
   program: Command,
   words: readonly string[],
@@ -85,7 +85,7 @@ interface Walk {
   readonly command: Command;
   /** Placeholder of the option whose value is completed; undefined if an argument is completed. */
   readonly waiting: string | undefined;
-  /** Number of the command's arguments before the completed word. */
+  /** Number of the command's arguments in front of the completed word. */
   readonly position: number;
 }
 

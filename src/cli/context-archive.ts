@@ -13,7 +13,7 @@ import {
 import type { Archive } from './archive.ts';
 import { openRecorderArchive } from './recorder-archive.ts';
 
-/** Path of the portal (`portal/page-headers`) below the server of a context. */
+/** Path of the portal, relative to the server address of a context; see `portal/page-headers`. */
 const PORTAL = '-/recordings/';
 
 /**
@@ -48,7 +48,7 @@ export async function openContextArchive(
 }
 
 /**
- * Returns the address of the portal in a context's gateway, after a test request. The function sends no credentials,
+ * Returns the address of the portal in a context's gateway, after a test request. This request has no credentials,
  * because a gateway identifies callers by their tailnet address. Afterwards the process trusts the CA of the context.
  *
  * @returns an address that ends with a slash, like the address of a recorder

@@ -27,7 +27,7 @@ export interface CoveredSession extends AuditedSession {
 
 const RECORDABLE: ReadonlySet<string> = new Set(['exec', 'attach']);
 
-/** Properties of a session, from the list of recordings. */
+/** Properties of a recorded session, read from the list of recordings. */
 export interface RecordedSession {
   /** Session id of the gateway. */
   readonly id: string;
@@ -47,7 +47,7 @@ export interface RecordedSession {
  * A recording that cannot be matched with a session in the audit log. Its session then counts as not recorded.
  * - `chosen`: in noauth mode the client chose the audit id. A client that chooses ids could make one recording cover
  *   another session.
- * - `none`: the producer of the recording gave no id.
+ * - `none`: the recording contains no id of its session.
  * - `unsigned`: no trusted recorder signed the recording, so every process with write access to the store could have
  *   made it.
  */
@@ -199,7 +199,7 @@ async function readRecordedSessions(
 }
 
 /**
- * Converts an entry of the list. No data is read from the cast, because the trust level covers the list and not the
+ * Converts an entry of the list of recordings. Reads nothing from the cast, because the trust level does not cover the
  * cast.
  */
 function recordedSession(recording: ArchivedRecording): RecordedSession | UntiedRecording | undefined {

@@ -69,8 +69,8 @@ function withTrust(recording: Recording): ArchivedRecording {
 }
 
 /**
- * Returns one archive for several stores and recorders. Parts of a session in several of them are joined to one
- * recording.
+ * Returns one archive for several stores and recorders. If several of them contain parts of one session, the archive
+ * joins the parts to one recording.
  *
  * @param store one of the stores
  * @param otherSources content of other stores and recorders; a recording in several of them is listed once

@@ -21,8 +21,8 @@ import { print } from './output.ts';
 const DEFAULT_SOCKET = '/var/run/tailscale/tailscaled.sock';
 const LOOKUP_MS = 5000;
 /**
- * Name of the user in the kubeconfig, equal to the name that Tailscale's CLI (*the reference*) uses. All tailnet
- * clusters share this user. Gateways ignore its token.
+ * Name of the user in the kubeconfig, equal to the name that Tailscale's CLI (*the reference*) uses. All entries for
+ * gateways in a tailnet share this user. Gateways ignore its token.
  */
 const USER_NAME = 'tailscale-auth';
 const USER_TOKEN = 'unused';
@@ -202,7 +202,7 @@ async function serverUrl(host: string, options: Readonly<Record<string, unknown>
 
 /**
  * Returns the full name of a host, because certificates contain only full names. The local tailscaled resolves a single
- * label or an address. An address stays unchanged if no node has it, or if tailscaled is unreachable.
+ * label or an address. An address stays unchanged if it belongs to no tailnet node, or if tailscaled is unreachable.
  */
 async function fullName(host: string, options: Readonly<Record<string, unknown>>): Promise<string> {
   const address = isIP(host);

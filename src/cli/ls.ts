@@ -135,7 +135,7 @@ interface Layout {
 
 /** @throws TailcastError `USAGE` for an unknown column */
 function layoutOf(options: Readonly<Record<string, unknown>>, { stdout }: CommandContext): Layout {
-  // programs that read the list get complete cells
+  // programs that read the output get complete cells
   const isShort = stdout.isTTY === true && options['wide'] !== true && options['columns'] === undefined;
   const short = (stdout.columns ?? 80) < WIDE_TERMINAL ? NARROW_COLUMNS : SHORT_COLUMNS;
   return { columns: columnsOf(isShort ? short : options['columns']), isShort };

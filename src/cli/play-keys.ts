@@ -44,7 +44,7 @@ const STEPS: ReadonlyMap<string, number> = new Map([
 const SPEEDS = [0.25, 0.5, 1, 2, 4, 8, 16, 32];
 /** Maximum number of rows of the command list. */
 const MAX_LISTED = 15;
-/** A jump to a match seeks to a position this much later, in seconds, so that the match is visible. */
+/** Seconds from a match to the position to which a jump to this match seeks, so that the match is visible. */
 const AFTER_SECONDS = 0.05;
 /** Maximum size of a recording that is checked for invisible characters, in bytes. */
 const MAX_NOTICE_BYTES = 8 * 1024 ** 2;
@@ -83,7 +83,9 @@ class KeyedPlayer {
   /** Commands of the session, in order of time. The list is empty until the transcript is loaded. */
   readonly #entries: JournalCommand[] = [];
   #note = '';
-  /** True while the screen is drawn at another time. The status row is not written during that time. */
+  /**
+   * True while the screen is redrawn for another position in the recording. Meanwhile the status row is not written.
+   */
   #isDrawing = false;
   readonly #over = Promise.withResolvers<void>();
 

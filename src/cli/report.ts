@@ -95,7 +95,7 @@ interface Use {
   isVerified: boolean;
 }
 
-/** Counts API requests and sessions by access request. */
+/** Counts the API requests and sessions that used each access request. */
 async function countUses(events: AsyncIterable<unknown>): Promise<ReadonlyMap<string, Use>> {
   const uses = new Map<string, Use>();
   for await (const event of events) {

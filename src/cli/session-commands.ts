@@ -87,7 +87,7 @@ async function openOrders(
 ): Promise<{
   readonly id: string;
   readonly orders: () => Promise<{ readonly isModerated: boolean }>;
-  /** Sends an order. Resolves after the gateway has confirmed the order. */
+  /** Sends a command to the session. Resolves after the gateway has confirmed the command. */
   readonly post: (action: OrderAction, query?: Readonly<Record<string, string>>) => Promise<void>;
 }> {
   const { recorderOrContextAddress } = await import('./open-archive.ts');

@@ -4,7 +4,10 @@ import { TailcastError } from '../errors.ts';
 import { formatFailure } from './failure-text.ts';
 import { print } from './output.ts';
 
-/** Patterns of the parser's messages, and the replacements, which use the matched groups. */
+/**
+ * Patterns of the parser's messages, and the replacement for each. A replacement may contain the pattern's matched
+ * groups.
+ */
 const SENTENCES: readonly (readonly [RegExp, string])[] = [
   [/^unknown option '(.+?)'/, 'there is no option $1'],
   [/^unknown command '(.+?)'/, 'there is no command $1'],

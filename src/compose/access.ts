@@ -1,4 +1,4 @@
-/** Access requests of a gateway, with the key that all gateways of a cluster share. */
+/** Opens a gateway's stores of access requests. All gateways of a cluster share the key of these stores. */
 import { randomBytes } from 'node:crypto';
 import { AccessRequests } from '../access/requests.ts';
 import { createRecordSeal } from '../access/record.ts';

@@ -18,7 +18,7 @@ export function openAccountRefusals(
   apiServer: ApiServer,
   prefix = '',
 ): AccountRefusals {
-  // With request headers, the gateway has no account, so no rights can be missing.
+  // A gateway that sends the caller's identity in request headers has no account that could lack rights.
   if (apiServer.requestHeader === true) return { find: () => undefined };
   const client = createApiClient(apiServer, Date.now, prefix);
   const extra = auditExtras ? Object.values(AUDIT_EXTRA).map((key) => [key, 'tailcast'] as const) : [];

@@ -10,7 +10,7 @@ import { readServerAccess, type ServerIndex } from '../tsrecorder/search/opensea
  * Reads the first session of an index in a separate process. Changes nothing.
  *
  * @returns true if there is a session
- * @throws Error with a message for users if Node lacks SQLite, or the index is damaged
+ * @throws Error with a message for users if Node.js has no SQLite, or if the index is damaged
  */
 export async function checkIndexDirectory(directory: string): Promise<boolean> {
   if (!existsSync(directory)) return false;

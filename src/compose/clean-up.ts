@@ -1,4 +1,4 @@
-/** Runs deferred actions in reverse order. Replaces `AsyncDisposableStack`, which Node 22 does not have. */
+/** Runs deferred actions in reverse order. Replaces `AsyncDisposableStack`, which Node.js 22 does not have. */
 export class CleanUp implements AsyncDisposable {
   #actions: (() => unknown)[] = [];
 

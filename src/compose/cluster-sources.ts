@@ -43,7 +43,7 @@ export function ownPrefix({ kcp }: Pick<ClusterSpec, 'kcp'>): string {
   return kcp ? '/clusters/root' : '';
 }
 
-/** Result of a source: a cluster or an error for each file, context or object. */
+/** Result of reading a source: a cluster or an error for each file, context or object. */
 export type FoundClusters = ReadonlyMap<string, ClusterSpec | TailcastError>;
 
 export interface ClusterSource {
@@ -53,14 +53,14 @@ export interface ClusterSource {
   read(signal: AbortSignal): Promise<FoundClusters>;
 }
 
-/** Interval at which API objects are listed again, in milliseconds. */
+/** Interval at which the list of API objects is read again, in milliseconds. */
 const LIST_EVERY_MS = 15_000;
 const MAX_FOUND = 1000;
 /** Placeholder for the name of a cluster in `hosts` and `service`. */
 const NAME = '{name}';
 /** Maximum number of objects in a page, if the list is too large for one response. */
 const PAGE = 50;
-/** Maximum size of an object, and of all objects, in a list that is read in pages. */
+/** Maximum bytes of one object, and of all objects together, in a list that is read in pages. */
 const MAX_OBJECT_BYTES = 512 * 1024;
 const MAX_TOTAL_BYTES = 32 * 1024 ** 2;
 
@@ -88,7 +88,7 @@ export function openSources(
   ];
 }
 
-/** Refuses discovered clusters whose name makes a host name of the gateway out of the template. */
+/** Refuses a discovered cluster if a template in `hosts` would give it a host name of the gateway. */
 function reserveHosts(
   source: ClusterSource,
   { hosts }: Discovery,
@@ -265,7 +265,7 @@ function objectsOf(
         });
       const next = new Map<string, ClusterSpec | TailcastError>();
       const users = JSON.stringify([...credentials]);
-      // Authors of objects choose the time that one object costs, within limits.
+      // The author of an object determines, within limits, how long its parsing takes.
       const turns = createLoopTurns(limit, 1);
       for (const key of known.keys()) if (!objects.has(key)) known.delete(key);
       for (const [key, object] of objects) {
@@ -284,7 +284,7 @@ function objectsOf(
   };
 }
 
-/** The cluster that an object describes, or the error of the object; undefined if it describes none. */
+/** Result for one object: the cluster that the object describes, or an error; undefined if it describes no cluster. */
 interface KnownObject {
   /** Version of the object and of the credentials; undefined if it is unknown. */
   readonly version: string | undefined;
@@ -297,8 +297,8 @@ function versionOf(object: unknown, users: string): string | undefined {
 }
 
 /**
- * Lists objects by label, or reads the objects whose names are configured. If such an object cannot be read, its result
- * is the error.
+ * Lists objects by label, or reads the objects whose names are configured. For an object in `names` that cannot be
+ * read, the result contains the error.
  *
  * @throws TailcastError if the list cannot be read
  */
@@ -365,7 +365,10 @@ async function readPages(
   return items;
 }
 
-/** Removes the content of large objects, and of the newest objects if all of them are too large in total. */
+/**
+ * Removes the content of objects that are too large. If the total size is too large, also removes that of the newest
+ * objects.
+ */
 function dropContent(items: readonly PagedObject[]): PagedObject[] {
   let sum = 0;
   return items

@@ -1,6 +1,5 @@
 /**
- * The clusters of a gateway. Opens the clusters that the sources describe, and publishes a new snapshot of all
- * clusters after a change.
+ * Opens the clusters that the sources describe. After a change, publishes a new snapshot of all clusters.
  *
  * An unchanged cluster keeps its connections and caches. If a source or one of its clusters cannot be read, the last
  * valid state stays in use. A name is never given to another cluster while the process runs.
@@ -472,7 +471,10 @@ async function readText(path: string): Promise<string> {
   }
 }
 
-/** Returns phrases for messages about the name, host names and addresses of a cluster, all of which must be unique. */
+/**
+ * Returns the properties of a cluster that no other cluster may have, as phrases for messages: name, host names,
+ * addresses.
+ */
 function namesOf({ name, hosts, addresses }: ClusterSpec): readonly string[] {
   return [
     `the name ${name}`,

@@ -109,7 +109,7 @@ function checksOf(
   const api = apiServerChecks({ open, unixMs: Date.now, prefix: ownPrefix(spec) });
   const own = [
     ...api.checks,
-    // With request headers, the gateway has no account, so there are no rights to check.
+    // A gateway that sends the caller's identity in request headers has no account with rights to check.
     ...(spec.identity === 'requestHeader'
       ? []
       : permissionChecks({ client: api.client, mode: config.mode, namespace: 'default' })),

@@ -36,7 +36,7 @@ import {
 } from './tailnet.ts';
 import { type DoctorOptions, MIB, type LocalStatus, openStatus } from './doctor.ts';
 
-/** Minimum free space in the state directory, in bytes: certificates and a few temporary files. */
+/** Minimum free space in the state directory, in bytes: enough for certificates and a few temporary files. */
 const STATE_BYTES = 8 * MIB;
 
 /** The checks of `tailcast doctor gateway`, in the order of an installation. */
@@ -161,7 +161,7 @@ function callerGrants(
         .flatMap(({ name, addresses: [address] }) => (address === undefined ? [] : [{ name, address }]));
     },
     whois: (address: string, signal: AbortSignal, service?: string) =>
-      // The source `proxy-protocol` means a tailnet address, for which tailscaled does not need the port.
+      // With the source `proxy-protocol`, the address is a tailnet address, and the port is not used.
       tailnet.identities.whois({ address, port: 1, source: 'proxy-protocol' }, signal, service),
   };
   return (signal) => readGrants(facts, signal);

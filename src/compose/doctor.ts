@@ -9,7 +9,7 @@ export interface DoctorOptions {
    * runs until then.
    */
   readonly signal: AbortSignal;
-  /** Node to which the check of grants is limited; undefined for all nodes. */
+  /** Tailnet node to which the check of grants is limited; undefined for all nodes. */
   readonly caller: string | undefined;
 }
 

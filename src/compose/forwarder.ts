@@ -33,7 +33,7 @@ export async function runForwarder(config: ForwarderConfig, context: CommandCont
     host: HOST,
     ports,
     // A userspace tailscaled forwards connections of tailnet peers to loopback addresses of this pod. Through the
-    // forwarder, a peer would reach the target with the rights of this node.
+    // forwarder, a peer would reach the target with the rights of this tailnet node.
     accepts: (address) => !isLoopback(address),
     dial: (port, use) => localApi.dial(target, port, use),
     onEnd: (outcome) => ended.inc({ outcome }),

@@ -1,4 +1,4 @@
-/** The gate of a gateway, from its settings and its policy. */
+/** Creates the gate of a gateway from the settings and the policy. */
 import { randomUUID } from 'node:crypto';
 import type { GatewayConfig } from '../config/gateway.ts';
 import type { ApiServer } from '../kube/api-server.ts';

@@ -42,7 +42,7 @@ export interface UpstreamParts {
   readonly log: Logger;
   readonly metrics: Metrics;
   readonly callerToken: string | undefined;
-  /** Rights that callers get on request; undefined in `noauth` mode. */
+  /** Additional rights that callers can request; undefined in `noauth` mode. */
   readonly elevations: Elevations | undefined;
   /** Maximum number of in-flight requests to each cluster, if there are several clusters. */
   readonly maxRequests: number;
@@ -118,7 +118,7 @@ async function openSeveral(parts: UpstreamParts, path: string): Promise<GatewayU
   };
 }
 
-/** Returns the host names of the gateway itself, in lower case: from the settings, and of its node in the tailnet. */
+/** Returns the host names of the gateway in lower case: those in the settings and that of its tailnet node. */
 export async function ownHosts(
   { hostNames, listen: { host } }: GatewayConfig,
   localApi: LocalApi | undefined,

@@ -1,6 +1,6 @@
 /**
- * `tailcast gateway --k3s`: prepares a gateway on a k3s server. Logs the node in to the tailnet with the value of k3s'
- * `--vpn-auth`, creates a ServiceAccount that may only impersonate, and renews the token of this account.
+ * `tailcast gateway --k3s`: prepares a gateway on a k3s server. Logs the machine in to the tailnet with the value of
+ * k3s' `--vpn-auth`, creates a ServiceAccount that may only impersonate, and renews the token of this account.
  *
  * The admin kubeconfig of k3s is read once. Afterwards the gateway uses its own account from the state directory.
  */
@@ -39,7 +39,7 @@ export function k3sKubeconfig(stateDirectory: string): string {
 
 /**
  * Returns the settings with the kubeconfig of the gateway's account and, unless `listen` is set, the address of the
- * node. Repeated calls have no further effect.
+ * tailnet node. Repeated calls have no further effect.
  *
  * @throws TailcastError `CONFIG_INVALID`, `TAILNET_UNAVAILABLE`
  */
@@ -114,7 +114,7 @@ function textOf(settings: ReadonlyMap<string, unknown>, key: string): string | u
   return typeof value === 'string' && value !== '' ? value : undefined;
 }
 
-/** Logs the node in, if necessary. Returns the node; undefined with a static identity. */
+/** Logs this machine in to the tailnet, if necessary. Returns its tailnet node; undefined with a static identity. */
 async function joinedNode(
   config: GatewayConfig,
   k3s: ReadonlyMap<string, unknown>,

@@ -1,4 +1,4 @@
-/** The controllers of the operator role, from its settings. */
+/** Creates the controllers of the operator role from its settings. */
 import { randomUUID } from 'node:crypto';
 import { reconciledBy, type OperatorConfig } from '../config/operator.ts';
 import type { Logger } from '../observe/logger.ts';

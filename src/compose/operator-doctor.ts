@@ -1,4 +1,6 @@
-/** The checks of `tailcast doctor operator`, with the API server and the control server of the operator's settings. */
+/**
+ * The checks of `tailcast doctor operator`. They use the API server and the control server in the operator's settings.
+ */
 import { reconciledBy, type OperatorConfig } from '../config/operator.ts';
 import { apiServerChecks } from '../doctor/api-server-checks.ts';
 import { once, type Check } from '../doctor/checks.ts';

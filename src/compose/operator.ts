@@ -79,7 +79,8 @@ export async function runOperator(
 }
 
 /**
- * Warns that recorders accept uploads of all nodes, which is also the default of the reference (Tailscale's operator).
+ * Warns that recorders accept uploads from all tailnet nodes, which is also the default of the reference (Tailscale's
+ * operator).
  */
 function warnOfUploads({ recorderUploaders }: OperatorConfig, log: Logger): void {
   if (recorderUploaders.length > 0) return;
@@ -145,7 +146,7 @@ async function lead(parts: OperatorParts): Promise<void> {
   metrics.leading.set(0);
 }
 
-/** Runs `work` with the Lease, or at once if the settings disable the Lease. */
+/** Runs `work` with the Lease, or immediately if the settings disable the Lease. */
 function whileLeading(
   open: OpenParts,
   work: (parts: OperatorParts) => Promise<void>,
@@ -195,7 +196,7 @@ async function printAll(parts: OperatorParts, print: (text: string) => void): Pr
 function specOptions(config: OperatorConfig, namespace: string, image: string): SpecOptions {
   return {
     namespace,
-    // This value is replaced for each resource by the login server of its control server.
+    // A placeholder: the deployment of a resource replaces it with the login server of that resource's control server.
     loginServer: TAILSCALE_LOGIN,
     defaultTags: config.defaultTags,
     allowedTags: config.allowedTags,

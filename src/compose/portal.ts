@@ -1,4 +1,4 @@
-/** The portal of a gateway, and the choice of its recorders. */
+/** Creates the portal of a gateway, and chooses the recorders that it reads. */
 import type { GatewayConfig } from '../config/gateway.ts';
 import { TailcastError } from '../errors.ts';
 import { createPortal, type PortalDeps } from '../portal/portal.ts';

@@ -1,4 +1,4 @@
-/** The alerts of a recorder, and the actions of its rules. */
+/** Opens the alerts of a recorder, and runs the actions of its alert rules. */
 import { join } from 'node:path';
 import { Registry } from 'prom-client';
 import type { Reviews } from '../tsrecorder/evidence/reviews.ts';
@@ -32,7 +32,7 @@ export async function openRecorderAlerts(
     async order({ id }, rule, action) {
       const orders = (await catalog.find(id))?.live?.orders;
       // `orders` is undefined if another recorder receives the session. That recorder has the same rules, and sends the
-      // order.
+      // command itself.
       await orders?.give({ action, by: `rule ${rule}`, reason: 'the session matched it' });
       return orders !== undefined;
     },

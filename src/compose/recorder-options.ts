@@ -29,7 +29,7 @@ export interface RecorderOptions {
    * `bucket`, this path only determines the default location of the spool.
    */
   readonly directory: string;
-  /** Bucket as the store instead of the directory. Several recorders may share a bucket. */
+  /** Bucket as the store instead of the directory. Several recorders may use the same bucket. */
   readonly bucket?: Bucket;
   /**
    * Directory of uploads that are not in the store yet. Each recorder needs its own spool directory. If the spool is on
@@ -50,7 +50,7 @@ export interface RecorderOptions {
    * Host names under which the page and the API are served, in addition to loopback and the address of the connection.
    */
   readonly hostNames?: readonly string[];
-  /** Identifies uploaders. Returns the node that has the address, or a refusal. */
+  /** Identifies uploaders. Returns the tailnet node that has the address, or a refusal. */
   readonly identify: IdentifyUploader;
   /** Identifies viewers. Default: every viewer is accepted without identification. */
   readonly identifyViewer?: IdentifyViewer;
@@ -61,8 +61,8 @@ export interface RecorderOptions {
   /** Retention policy. Default: keep everything. */
   readonly retention?: RetentionPolicy;
   /**
-   * Kind of text that the search index contains. Default: no index and no catalogue, so each request for a list reads
-   * the complete store.
+   * Kind of text that the search index contains. Default: no index and no catalogue, so each request for a list of
+   * recordings reads the complete store.
    */
   readonly searchText?: RecorderSearchOptions['text'];
   /** True if viewers may search. Default: true if there is a catalogue. */
@@ -94,15 +94,16 @@ const DEFAULT_LIMITS = {
   maxLineBytes: 64 * 1024 ** 2,
   /**
    * Maximum bytes of one session that are received but not written to disk. At the limit, the recorder stops reading
-   * the upload. NOTE: with 8 MiB, acknowledgements came later, and bulk output was displayed at 75 % of its speed.
+   * the upload. NOTE: with 8 MiB, acknowledgements came later, and large outputs reached the user at 75 % of the speed.
    */
   maxPendingBytes: 2 * 1024 ** 2,
   /** Maximum bytes of all sessions that are received but not written to disk. */
   maxTotalPendingBytes: 32 * 1024 ** 2,
-  /** Maximum bytes of long lines of all sessions in memory. A single node may use all free bytes. */
+  /** Maximum bytes of long lines of all sessions in memory. A single tailnet node may use all free bytes. */
   maxLongLineBytes: 128 * 1024 ** 2,
   /**
-   * Maximum number of sessions that are open, resumable or not yet in the store. A single node may use all free slots.
+   * Maximum number of sessions that are open, resumable or not yet in the store. A single tailnet node may use all free
+   * slots.
    */
   maxSessions: 4000,
   /** Maximum number of connections per listener. A single address may use all free connections. */
@@ -110,7 +111,7 @@ const DEFAULT_LIMITS = {
   /** Maximum number of live views. A single viewer may use all free slots. */
   maxViewers: 500,
   maxEventBytes: 16 * 1024 ** 2,
-  /** Maximum bytes of events in memory. Events of a single node may use all free bytes. */
+  /** Maximum bytes of events in memory. The events of a single tailnet node may use all free bytes. */
   maxTotalEventBytes: 64 * 1024 ** 2,
   /** Minimum free space in the store for a new session, in bytes. */
   minFreeBytes: 64 * 1024 ** 2,
@@ -130,7 +131,7 @@ const DEFAULT_TIMING = {
   commitWindowMs: 50,
   /** Maximum time between two acknowledgement frames. */
   idleAckMs: 5000,
-  /** Time after an interruption in which the gateway can resume an upload that has a session id. */
+  /** Time in which the gateway can resume an interrupted upload that has a session id. */
   resumeGraceMs: 60_000,
   identifyTimeoutMs: 5000,
   /** Maximum time from the start of an upload to the end of its header line. */
@@ -141,22 +142,22 @@ const DEFAULT_TIMING = {
   headTimeoutMs: 10_000,
   /** Maximum idle time of a connection without a request. */
   idleTimeoutMs: 30_000,
-  /** Maximum delay until lists contain new recordings from other recorders with the same store. */
+  /** Maximum delay until the list of recordings contains new ones from other recorders with the same store. */
   listRefreshMs: 1000,
   /** Delay before the first retry after a store error. It doubles up to `maxStoreRetryMs`. */
   storeRetryMs: 1000,
   maxStoreRetryMs: 60_000,
-  /** Maximum delay until an entry of the evidence log is copied to the store, if the store works. */
+  /** Maximum delay until an entry of the evidence log is copied to the store, if the store is available. */
   publishMs: 5000,
   /**
-   * Interval of log entries with the durable lengths of all open sessions. No entry is written if no session has
-   * grown.
+   * Interval of entries in the evidence log that contain the durable lengths of all open sessions. No entry is written
+   * if no session has grown.
    */
   markMs: 5000,
   markAllMs: 3_600_000,
-  /** Interval of log entries that contain the heads of other recorders' logs. */
+  /** Interval of entries in the evidence log that contain the heads of other recorders' logs. */
   witnessMs: 3_600_000,
-  /** Time in which further events are added to a batch before it is stored. */
+  /** Time for which a batch collects events before it is stored. */
   eventBatchMs: 60_000,
   /** Interval at which the retention policy is applied. */
   retentionMs: 3_600_000,
@@ -190,7 +191,7 @@ export interface RecorderClock {
 
 /** The clocks of this machine. */
 export const SYSTEM_CLOCK: RecorderClock = {
-  // With a random fraction, recorders that share a store choose different object keys in the same millisecond.
+  // The random fraction makes recorders that share a store choose different object keys in the same millisecond.
   now: () => Date.now() + Math.random(),
   monotonic: () => performance.now(),
 };

@@ -214,7 +214,8 @@ function openSearch(
         ? indexDirectory(spoolDirectory)
         : { ...searchServer, owner: ownerOf(spoolDirectory) },
     text: searchText,
-    // Recorders that share an index server may trust different keys, so the keys are not part of the index.
+    // Recorders that share an index server may trust different keys, so a shared index is not rebuilt if the keys
+    // differ.
     ...(searchServer === undefined ? { trusted: namesOf(trusted) } : {}),
     catalog,
     live: () => ingest.live(),

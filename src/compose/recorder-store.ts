@@ -1,4 +1,4 @@
-/** The store of a recorder, from its settings. */
+/** Opens the store of a recorder that the settings specify. */
 import { stat } from 'node:fs/promises';
 import type { RecorderConfig } from '../config/recorder.ts';
 import { TailcastError, errorText } from '../errors.ts';

@@ -1,4 +1,4 @@
-/** The search server of a recorder, from its settings. */
+/** Reads the search server of a recorder from the settings. */
 import type { RecorderConfig } from '../config/recorder.ts';
 import { errorText, TailcastError } from '../errors.ts';
 import { readServerAccess } from '../tsrecorder/search/opensearch/server-index.ts';

@@ -44,8 +44,8 @@ export interface TailnetContext {
 }
 
 /**
- * A replacement of the tailnet with one identity for all callers on this machine. It resolves no tags, and dials
- * recorders directly.
+ * Replaces the tailnet: all callers on this machine have one identity. It resolves no tags, and dials recorders
+ * directly.
  */
 export function createStaticTailnet(identity: Identity, listenHost: string): Tailnet {
   assertLoopbackListener(listenHost);
@@ -185,8 +185,8 @@ function dialThrough(localApi: LocalApi): Tailnet['dialRecorder'] {
 }
 
 /**
- * Keeps a map from addresses to nodes, because all addresses of a node belong to the same recorder. If an update
- * fails, the previous map stays.
+ * Keeps a map from addresses to tailnet nodes, because all addresses of a node belong to the same recorder. If an
+ * update fails, the previous map stays.
  */
 async function rememberNodes(
   localApi: LocalApi,

@@ -124,7 +124,7 @@ export const OPERATOR_CHECKS: readonly SettingCheck<typeof OPERATOR_SETTINGS>[] 
   },
 ];
 
-/** Returns the kinds of resources that an operator reconciles in addition to Recorders. */
+/** Kinds of resources that an operator reconciles in addition to Recorders. */
 export interface Reconciled {
   readonly proxyGroups: boolean;
   readonly services: boolean;

@@ -14,7 +14,7 @@ const REASONS: ReadonlyMap<unknown, string> = new Map([
   ['ENOSPC', 'the disk is full'],
 ]);
 
-/** Returns one check for each setting. A setting without a value passes the check. */
+/** Returns one check for each setting: the process can read the file. A setting without a value passes the check. */
 export function readableFiles<Table extends SettingTable>(
   ...settings: readonly (keyof Table & string)[]
 ): readonly SettingCheck<Table>[] {
@@ -29,7 +29,7 @@ export function readableFiles<Table extends SettingTable>(
 }
 
 /**
- * Returns one check for each setting: the process can write to the directory, or can create it. A setting without a
+ * Returns one check for each setting: the process can write to the directory or can create it. A setting without a
  * value, or with a URL, passes the check.
  */
 export function writableDirectories<Table extends SettingTable>(

@@ -15,7 +15,7 @@ export interface ApiServerFacts {
   readonly prefix?: string;
 }
 
-/** Responses of the API server. All checks share one request. */
+/** Checks of an API server, and the client that these checks share. */
 export interface ApiServerSource {
   readonly client: () => Promise<ApiClient>;
   readonly checks: readonly Check[];
@@ -69,8 +69,8 @@ export function apiServerChecks({ open, unixMs, prefix }: ApiServerFacts): ApiSe
 }
 
 /**
- * User in the review if the gateway authenticates callers to the API server with `X-Remote-*` headers. The gateway then
- * has no account of its own.
+ * User of the self-review if the gateway sends the caller's identity in `X-Remote-*` headers. Such a gateway has no
+ * account of its own.
  */
 const PROBE: ImpersonationTarget = { user: 'tailcast:probe', groups: [], extra: [] };
 
@@ -133,7 +133,7 @@ function dateVerdict(answer: ApiAnswer | undefined): CheckVerdict {
   );
 }
 
-/** Converts common errors to messages with advice, which Node's own messages lack. */
+/** Converts common errors to messages with advice, which the messages of Node.js lack. */
 function explain(error: unknown): Error {
   const code = error instanceof Error && 'code' in error ? String(error.code) : '';
   const text = errorText(error);

@@ -1,5 +1,5 @@
 /**
- * Lists the permissions of callers: the grants of the tailnet policy whose `dst` is this node. The grants are
+ * Lists the permissions of callers: the grants of the tailnet policy whose `dst` is this tailnet node. The grants are
  * evaluated by the same code that authorises requests.
  */
 import { errorText, TailcastError } from '../errors.ts';
@@ -26,7 +26,7 @@ export interface GrantFacts {
   readonly callers: () => Promise<readonly NamedCaller[]>;
   readonly whois: (address: string, signal: AbortSignal, service?: string) => Promise<Identity>;
   /**
-   * Caller to which the list is limited: its name, the first label of its name, or its address. Undefined for all
+   * Caller to which the result is limited: its name, the first label of its name, or its address. Undefined for all
    * callers.
    */
   readonly only: string | undefined;
@@ -76,8 +76,8 @@ async function readGrant(
   } catch (error) {
     signal.throwIfAborted();
     if (!(error instanceof TailcastError)) throw error;
-    // A node that tailscaled does not know cannot connect. If tailscaled's response about a node is invalid, the
-    // gateway rejects the node.
+    // A tailnet node that tailscaled does not know cannot connect. If tailscaled's response about a node is invalid,
+    // the gateway rejects that node.
     if (error.code === 'IDENTITY_UNKNOWN') return { kind: 'none', caller: caller.name };
     if (error.code !== 'IDENTITY_MALFORMED') throw error;
     return { kind: 'malformed', caller: caller.name, problem: errorText(error) };

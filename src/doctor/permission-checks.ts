@@ -11,7 +11,7 @@ export interface PermissionFacts {
   readonly mode: 'auth' | 'noauth';
   /** Namespace for the review of rules. Kubernetes lists rules only for a single namespace. */
   readonly namespace: string;
-  /** Name of this pod. The Secrets with the node keys have the names of the pods. */
+  /** Name of this pod. The Secrets with the keys of tailnet nodes have the names of the pods. */
   readonly podName?: string | undefined;
 }
 
@@ -102,7 +102,7 @@ function isConstrainedTo(rules: readonly Rule[], resource: string): boolean {
   return rules.some(({ verbs, resources }) => verbs.includes(CONSTRAINED) && resources.includes(resource));
 }
 
-/** True for rights that every account has, and for rights that the gateway needs. */
+/** True if a rule contains only rights that every account has or that the gateway needs. */
 function isHarmless({ verbs, resources }: Rule): boolean {
   if (resources.every((resource) => /^self(subject|node)/.test(resource))) return true;
   // Rights to act while impersonating a user are not rights of the account itself.

@@ -9,10 +9,10 @@ import type { CallerGrant } from './grants-check.ts';
 
 export interface RecorderFacts {
   readonly grants: (signal: AbortSignal) => Promise<readonly CallerGrant[]>;
-  /** Returns the `ip:port` of each online node with one of the tags. */
+  /** Returns the `ip:port` of each online tailnet node with one of the tags. */
   readonly resolveTags: (tags: readonly string[]) => Promise<readonly string[]>;
   readonly dial: (address: string, signal: AbortSignal) => Promise<Duplex>;
-  /** Returns the node that has an address. All addresses of a node belong to the same recorder. */
+  /** Returns the tailnet node that has an address. All addresses of a node belong to the same recorder. */
   readonly nodeOf: (address: string) => string;
 }
 

@@ -5,7 +5,7 @@ import { errorText } from '../errors.ts';
 import { failed, ok, skipped, warning, type Check } from './checks.ts';
 import { probeRecorder } from './recorder-checks.ts';
 
-/** Returns a check that nodes exist for these tags or stable node IDs of uploaders. */
+/** Returns a check that the tailnet has nodes with these tags or stable node IDs of uploaders. */
 export function uploadersCheck(uploaders: readonly string[], status: () => Promise<TailnetStatus>): Check {
   return {
     id: 'uploaders',
@@ -32,9 +32,7 @@ export function uploadersCheck(uploaders: readonly string[], status: () => Promi
   };
 }
 
-/**
- * Returns a check that nodes exist for these tags or stable node IDs of trusted gateways. The list must not be empty.
- */
+/** Returns a check that the tailnet has nodes with these tags or stable node IDs. `gateways` must not be empty. */
 export function trustedGatewaysCheck(
   gateways: readonly string[],
   status: () => Promise<TailnetStatus>,

@@ -18,7 +18,7 @@ export interface SilenceFacts {
 }
 
 const SILENT_MS = 80_000;
-/** Time for connection, handshake and response, in addition to the silence. */
+/** Time for connection, handshake and response, in addition to the silence, in milliseconds. */
 const RESPONSE_MS = 15_000;
 
 const UNREACHABLE =
@@ -27,7 +27,7 @@ const CUT =
   'raise the timeout of the proxy for silent connections to hours; for haproxy, set `timeout tunnel 24h` as in ' +
   'deploy/routers/haproxy.cfg';
 
-/** Returns the check of connections without data. */
+/** Returns the check that the proxy keeps connections open while they carry no data. */
 export function silenceCheck(facts: SilenceFacts): Check {
   return {
     id: 'silence',

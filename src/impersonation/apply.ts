@@ -21,7 +21,8 @@ import {
 import type { ImpersonationTarget } from './target.ts';
 
 /**
- * - `auth`: the request runs as `target`, with the gateway's own credential (undefined for a client certificate)
+ * - `auth`: the request runs as `target`, with the gateway's own credential: `authorization`, or a client certificate
+ *   if that is undefined
  * - `requestHeader`: the request runs as `target`, which the API server accepts because of the gateway's
  *   client certificate. With `passImpersonation`, `Impersonate-*` headers of the client are forwarded, and
  *   the API server checks whether `target` may impersonate
@@ -267,8 +268,9 @@ function requireSubprotocol(kept: RawHeaders): void {
 }
 
 /**
- * Returns `<prefix>-Extra-<key>` with the key escaped like client-go: token bytes except `%` stay, every other byte is
- * `%XX`. The API server converts the suffix to lower case before unescaping, so only lower-case keys arrive unchanged.
+ * Returns `<prefix>-Extra-<key>` with the key escaped as in client-go: token bytes except `%` stay unchanged, and every
+ * other byte becomes `%XX`. The API server converts the suffix to lower case before unescaping, so only lower-case keys
+ * arrive unchanged.
  *
  * @throws TailcastError `INTERNAL` for a key that the API server would change
  */
@@ -287,7 +289,7 @@ function extraHeaderName(prefix: string, key: string): string {
 
 const EXTRA_KEY_CHARACTER = /[!#$&'*+.^_`|~0-9a-z-]/;
 
-/** Returns the text with one UTF-16 unit per UTF-8 byte, because Node writes header values as one byte per unit. */
+/** Returns the text with one UTF-16 unit per UTF-8 byte, because Node.js writes header values as one byte per unit. */
 function latin1Utf8(text: string): string {
   let ascii = true;
   for (let index = 0; index < text.length; index++) {

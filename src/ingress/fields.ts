@@ -1,4 +1,4 @@
-/** Headers for Services and for clients. Pure. */
+/** Headers of requests to Services and of responses to clients. Pure. */
 import type { Identity, Peer } from '../tailnet/identity.ts';
 
 /** Hop-by-hop headers, RFC 9110 section 7.6.1. */
@@ -21,7 +21,7 @@ const HOP_BY_HOP = new Set([
 const OURS = /^(?:tailscale-.*|forwarded|x-forwarded-.*|x-real-ip|expect|content-length|host|-.*)$/;
 const isOurs = (name: string): boolean => OURS.test(name.toLowerCase().replaceAll(/[^a-z0-9]/g, '-'));
 
-/** Alternating names and values, as in Node's raw lists. */
+/** Alternating names and values, as in the raw lists of Node.js. */
 export type FieldList = readonly string[];
 
 export interface RequestFacts {

@@ -74,7 +74,7 @@ function addTrailers(response: ClientResponse, trailers: Record<string, string |
   response.addTrailers(flat);
 }
 
-/** @param fields alternating names and values, as in Node's raw lists */
+/** @param fields alternating names and values, as in the raw lists of Node.js */
 export function writeHead(response: ClientResponse, status: number, fields: FieldList): void {
   if (response instanceof Http2ServerResponse) response.writeHead(status, asHttp2(http2Fields(fields)));
   else response.writeHead(status, [...fields]);

@@ -60,7 +60,10 @@ export interface IngressServerOptions {
   readonly bodyStallMs?: number;
   /** Maximum number of connections. The limit for one address follows the rule of `maxRequests`. */
   readonly maxConnections?: number;
-  /** Time for a client to read an error response or a redirect, in milliseconds. The server then closes the request. */
+  /**
+   * Maximum time in which a client reads an error response or a redirect, in milliseconds. After this time, the server
+   * resets the connection or the stream.
+   */
   readonly refusalMs?: number;
   /** Maximum time of an HTTP/2 connection without a request, in milliseconds. */
   readonly sessionIdleMs?: number;
@@ -132,7 +135,7 @@ class Serving implements IngressServer {
       const leave = this.#connections.takeShare(address, this.#options.maxConnections ?? MAX_CONNECTIONS);
       if (leave === undefined) return void socket.destroy();
       // TLS, listener, server, session and pipeline listen for the close event. Together they need more than the ten
-      // listeners after which Node warns of a leak.
+      // listeners after which Node.js warns of a leak.
       socket.setMaxListeners(20);
       this.#sockets.add(socket);
       socket.once('close', () => {
@@ -176,7 +179,7 @@ class Serving implements IngressServer {
     });
     plain.on('request', guarded);
     plain.on('upgrade', (request, socket, head) => this.#upgrade(request, socket, head, secure));
-    // NOTE: Node enforces `headersTimeout` only after the event `listening`. This server does not listen, because it
+    // NOTE: Node.js enforces `headersTimeout` only after the event `listening`. This server does not listen, because it
     // gets connections from another listener.
     plain.emit('listening');
     const http2 = createServer({
@@ -191,7 +194,7 @@ class Serving implements IngressServer {
     return { plain, http2 };
   }
 
-  /** @returns a function that releases the slot, or undefined if the address has used its share of the slots */
+  /** @returns a function that releases the slot, or undefined if the address already uses its share of the slots */
   #takePlace(socket: object): (() => void) | undefined {
     const { address } = peerOf(socket);
     const leave = this.#requests.takeShare(address, this.#options.maxRequests ?? MAX_REQUESTS);

@@ -28,7 +28,7 @@ export interface ServiceAnswer {
   /** Returns the trailers. Call it after the end of the body. */
   trailers(): FieldList;
   /**
-   * Returns true if the body was complete. Call it after the end of the body, because Node also ends the body of a
+   * Returns true if the body was complete. Call it after the end of the body, because Node.js also ends the body of a
    * broken stream.
    */
   isComplete(): boolean;
@@ -58,7 +58,7 @@ const MAX_HEAD_BYTES = 128 * 1024;
 /** Maximum idle time of an HTTP/2 session, in milliseconds. */
 const SESSION_IDLE_MS = 60_000;
 /**
- * Maximum concurrent requests in one session, if the Service does not set a lower limit. Node would queue further
+ * Maximum concurrent requests in one session, if the Service does not set a lower limit. Node.js would queue further
  * requests.
  */
 const STREAMS_PER_SESSION = 100;

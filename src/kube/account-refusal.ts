@@ -19,8 +19,8 @@ export const ACCOUNT_REVIEW = {
 } as const;
 
 /**
- * Returns true if a response may be a refusal of the gateway's own account. Such a refusal lacks the headers of API
- * Priority and Fairness, because the API server checks impersonation first.
+ * Returns true if a response may mean that the API server refused the gateway's own account. Such a refusal lacks the
+ * headers of API Priority and Fairness, because the API server checks impersonation first.
  *
  * @param headers flat list
  */

@@ -10,7 +10,7 @@ import { createReloadedFile } from './token.ts';
 
 /** Options for `tls.connect`, except host, port and server name. */
 export interface ApiServerTls {
-  /** CAs as PEM. Default: Node's root certificates. */
+  /** CAs as PEM. Default: the root certificates of Node.js. */
   readonly ca: string | undefined;
   /** Client certificate and its key in PEM. Both are set, or neither. */
   readonly cert: string | undefined;
@@ -26,7 +26,7 @@ export type ClientCertificate = Pick<ApiServerTls, 'cert' | 'key'>;
 export const NO_CERTIFICATE: ClientCertificate = { cert: undefined, key: undefined };
 
 export interface TlsSources {
-  /** Returns the CAs of the API server. Default: Node's root certificates. */
+  /** Returns the CAs of the API server. Default: the root certificates of Node.js. */
   readonly authorities: (() => Promise<string>) | undefined;
   readonly certificate: () => Promise<ClientCertificate>;
   readonly rejectUnauthorized: boolean;

@@ -1,4 +1,4 @@
-/** Reads the objects in the cluster that concern the operator. Each list is requested only once. */
+/** Reads the objects in the cluster that the operator uses or has created. Each list is requested only once. */
 import { z } from 'zod';
 import { isGatewayOfInterest, isOurClass } from '../../operator/gateway/resource.ts';
 import { parseIngress, isIngressOfInterest } from '../../operator/ingress/resource.ts';
@@ -10,7 +10,7 @@ import type { Condition } from '../../operator/workload/status.ts';
 import { groupIn, isOfInterest } from '../../operator/service/predicates.ts';
 import type { OperatorUses } from './rights.ts';
 
-/** Kinds of resources for which the operator creates nodes or pods. */
+/** Kinds of resources for which the operator creates tailnet nodes or pods. */
 export type ParentKind =
   | 'Recorder'
   | 'Tailnet'
@@ -23,8 +23,8 @@ export type ParentKind =
 
 export interface ClusterView {
   /**
-   * Returns resources of one kind: those that request a proxy, and those that have one. Undefined if the settings
-   * disable this kind.
+   * Returns the resources of one kind that request a proxy or already have a proxy. Undefined if the settings disable
+   * this kind.
    */
   parents(kind: ParentKind): Promise<readonly KubeObject[] | undefined>;
   /** Returns objects with these labels in the operator's namespace. */

@@ -5,14 +5,16 @@ import { failed, ok, skipped, type Check } from '../checks.ts';
 
 export interface ControlFacts {
   readonly control: TailnetControl;
-  /** Default tags, for nodes whose resource has no tags of its own. */
+  /** Tags of tailnet nodes whose resource specifies no tags. */
   readonly defaultTags: readonly string[];
   readonly proxyGroups: boolean;
   /** Nodes of the tailnet. All checks share one request. */
   readonly nodes: () => Promise<readonly TailnetNodeEntry[]>;
 }
 
-/** Lifetime of the test key. The check needs less time to revoke the key. */
+/**
+ * Lifetime of the auth key that the check creates, in milliseconds. The check revokes the key before this time is over.
+ */
 const KEY_LIFETIME_MS = 60_000;
 const REACH = 'check --control and --control-url, the network, and the files with the credentials';
 

@@ -1,4 +1,4 @@
-/** Checks for objects in the cluster and nodes in the tailnet that no resource needs any more. */
+/** Finds objects in the cluster and nodes in the tailnet that no resource needs any more. */
 import type { TailnetNodeEntry } from '../../operator/auth-keys.ts';
 import { KINDS, labelValue, type KubeObject, type ResourceKind } from '../../operator/kube-object.ts';
 import { kindSelector, parentOf, typeSelector, type ParentType } from '../../operator/workload/workload.ts';
@@ -101,7 +101,7 @@ async function orphansOf(view: ClusterView): Promise<readonly KubeObject[]> {
   return left;
 }
 
-/** Returns the state Secrets of all nodes that the operator has created, for any kind of resource. */
+/** Returns the state Secrets of all tailnet nodes that the operator has created, for any kind of resource. */
 async function statesOf(view: ClusterView): Promise<readonly KubeObject[]> {
   const selectors = [
     ...PARENT_TYPES.map(({ type }) => typeSelector(type)),

@@ -153,7 +153,7 @@ function examineParent(
   return { text: `${name}: changed, and not reconciled since`, remedy: LOG, isYoung: true };
 }
 
-/** True if the reason of the condition indicates that the operator is still working. */
+/** True if the condition indicates that the operator is still working on the resource. */
 function isWaiting({ reason, message }: Condition): boolean {
   return (
     /Pending$|Creating$|NotReady$|NotReadyToRouteTraffic$|PartiallyReady/.test(reason) ||

@@ -73,7 +73,7 @@ export function rightsFor(uses: OperatorUses, namespace: string): readonly Right
   return [
     ...custom('recorders', true),
     ...custom('tailnets'),
-    // Proxies must not have the tags of gateways, so the operator always lists ProxyGroups to know these tags.
+    // Proxies must not have the tags of gateways, so the operator always reads ProxyGroups to know these tags.
     everywhere(CUSTOM, 'proxygroups', ['list']),
     ...when(
       proxyGroups,
@@ -162,7 +162,8 @@ async function missingOf(
 ): Promise<readonly string[]> {
   const known = new Map<string, readonly Rule[]>();
   for (const namespace of new Set(rights.flatMap((right) => right.namespace ?? []))) {
-    // One list of the account's rules saves one review per verb. Without the list, each verb is reviewed separately.
+    // Reading all rules of the account at once saves one review per verb. If this fails, each verb is reviewed
+    // separately.
     const listed = await readRules(client, namespace, signal).catch((error: unknown) => errorText(error));
     known.set(namespace, typeof listed === 'string' ? [] : listed.rules);
   }
@@ -199,7 +200,8 @@ function accessOf({ namespace, group, resource }: Right, verb: string): Access {
 }
 
 /**
- * True if a rule grants a verb. Rules with resource names are ignored; the API server then reviews the verb separately.
+ * True if a rule grants a verb. Ignores rules that are limited to named objects; the API server then reviews the verb
+ * separately.
  */
 function grants({ verbs, apiGroups, resources, resourceNames }: Rule, right: Right, verb: string): boolean {
   const has = (list: readonly string[], wanted: string): boolean =>
