@@ -11,7 +11,7 @@ export interface CorpusEntry {
   readonly input: Uint8Array;
 }
 
-/** Returns the inputs in the order of file names; none without a folder. */
+/** Returns the inputs in the order of file names; an empty list if the target has no folder. */
 export function readCorpus(target: string): readonly CorpusEntry[] {
   const folder = join(root, target);
   if (!existsSync(folder)) return [];

@@ -6,9 +6,9 @@ import { damage, join } from '../test/support/damage.ts';
 import { createRandom, type Random } from '../test/support/random.ts';
 import { utf8, type FuzzTarget } from './target.ts';
 
-/** Maximum size of an input, and maximum duration of a run. */
+/** Maximum size of an input. */
 const MAX_INPUT_BYTES = 16 * 1024;
-/** The limit is generous, because a garbage collection may happen during a run. */
+/** Maximum CPU time of a run. The limit is generous, because a garbage collection may happen during a run. */
 const MAX_CPU_MS = 2_000;
 const MAX_BASES = 2_000;
 const MINIMISING_RUNS = 2_000;
@@ -24,18 +24,20 @@ export interface FuzzReport {
   readonly failure: FuzzFailure | undefined;
 }
 
-/** Thrown if an input exceeds the time limit. Such an input is not minimised, because each step would take as long. */
+/**
+ * Thrown if an input exceeds the time limit. Such an input is not minimised, because each step would take as much time.
+ */
 class TooSlow extends Error {
   override readonly name = 'TooSlow';
 }
 
-/** Runs the target with one input. The random numbers depend only on the input, as in `fuzz`. */
+/** Runs the target with one input, with the same random numbers as in `fuzz`: they depend only on the input. */
 export function replay(target: FuzzTarget, input: Uint8Array): string {
   return runOnce(target, input, MAX_CPU_MS).outcome;
 }
 
 /**
- * @param options.until end in milliseconds of `performance.now()`; at least one input is tried
+ * @param options.until time of the end, in milliseconds of `performance.now()`; at least one input is tried
  * @param options.maxRuns maximum number of inputs; if all of them run before `until`, a run with the same seed is the
  * same on every machine
  * @returns the first failure, minimised

@@ -12,7 +12,7 @@ export interface FuzzTarget {
   /**
    * Reads the input and checks every invariant.
    *
-   * @returns a short description of the outcome: an input with a new outcome becomes a base for others
+   * @returns a short description of the outcome; an input with a new outcome becomes a base for other inputs
    * @throws any error if an invariant is violated
    */
   run(input: Uint8Array, random: Random): string;
@@ -40,7 +40,7 @@ function show(value: unknown): string {
   return (text ?? 'undefined').slice(0, 300);
 }
 
-/** Detects rejections, so that they are not reported as crashes. Returns a short name of the rejection. */
+/** Returns a short name if the error is a rejection of the input; undefined if it is a crash. */
 export type Refusal = (error: unknown) => string | undefined;
 
 /** Runs `read`; returns the name of a rejection, and rethrows any other error. */
@@ -68,13 +68,13 @@ export interface StreamCheck<Output> {
   readonly create: () => StreamParser<Output>;
   readonly refusal: Refusal;
   /**
-   * After a first error, the parser must reject all later input. Returns the name of the error that later input must
-   * cause. If the function is missing, later input can have any result.
+   * Returns the name of the error with which the parser must reject all input after the first rejection. If the
+   * function is missing, later input can have any result.
    */
   readonly afterRefusal?: (refused: string) => string;
   /**
-   * Joins pieces, so that the position of the cuts does not affect the comparison. The target must copy outputs that
-   * are views of the parser's buffers.
+   * Joins outputs that belong together, so that the cuts of the input do not affect the comparison. Must copy outputs
+   * that are views of the parser's buffers.
    */
   readonly merge: (outputs: readonly Output[]) => readonly unknown[];
 }
@@ -86,8 +86,9 @@ export interface StreamResult {
 }
 
 /**
- * Feeds the input byte by byte, and then cut at random. Both runs must give the same output and the same error, and an
- * error must be final. The parser must neither change its input nor keep a reference to it.
+ * Feeds the input to a parser byte by byte, and then to another parser in random pieces. Both parsers must return the
+ * same output and the same error, and an error must be final. A parser must neither change its input nor keep a
+ * reference to it.
  */
 export function checkStream<Output>(
   input: Uint8Array,
@@ -100,8 +101,8 @@ export function checkStream<Output>(
   );
   const actual = feed(cutAtRandom(input, random), check);
   ensure(expected.refused === actual.refused, `refusals differ: ${expected.refused} and ${actual.refused}`);
-  // If the end of a chunk is rejected, the chunk gives no output. Therefore, output that precedes the error may be
-  // missing.
+  // If the parser rejects the end of a chunk, it returns no output for this chunk. Output that precedes the error may
+  // therefore be missing.
   const comparable =
     actual.refused === undefined ? expected.merged : expected.merged.slice(0, actual.merged.length);
   const seen = actual.refused === undefined ? actual.merged : dropUnfinished(actual.merged, comparable);
@@ -110,7 +111,7 @@ export function checkStream<Output>(
   return expected;
 }
 
-/** Removes the last merged item if it is incomplete, because its rest was lost with an error. */
+/** Removes the last merged item if it is incomplete. The error has prevented the output of its rest. */
 function dropUnfinished(seen: readonly unknown[], expected: readonly unknown[]): readonly unknown[] {
   return isDeepStrictEqual(seen.at(-1), expected[seen.length - 1]) ? seen : seen.slice(0, -1);
 }
@@ -156,12 +157,12 @@ export function textOf(input: Uint8Array): string {
   return new TextDecoder('utf-8', { ignoreBOM: true }).decode(input);
 }
 
-/** Returns bytes as the characters that Node returns for them in a request line. */
+/** Decodes bytes as Node decodes a request line. */
 export function latin1Of(input: Uint8Array): string {
   return Buffer.from(input).toString('latin1');
 }
 
-/** Formats a word list in few lines. The words contain no spaces. */
+/** Splits lines at spaces, so that a list of words needs few lines of source. */
 export function words(...lines: readonly string[]): readonly string[] {
   return lines.flatMap((line) => line.split(' '));
 }

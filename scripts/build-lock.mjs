@@ -1,4 +1,4 @@
-// Lock that permits only one build at a time in a checkout. Import only built-in modules of Node here, because
+// A lock that permits only one build at a time in a checkout. Import only built-in modules of Node here, because
 // `run.mjs` uses this file before `npm ci`.
 import {
   existsSync,
@@ -23,7 +23,8 @@ const TAKEN = ['EEXIST', 'ENOTEMPTY', ...(process.platform === 'win32' ? ['EPERM
  * files. If all of these processes have exited, a waiting process takes the lock over.
  *
  * @param onWait called once with the processes that have the lock, if the lock is not free after a short time
- * @returns `release()`, and `hold(pid)`, which adds a child process that may outlive this process
+ * @returns `release()`, and `hold(pid)`, which adds a child process to the lock, because the child may outlive this
+ *   process
  * @throws Error if the folder cannot be created
  */
 export async function takeLock(path, onWait) {

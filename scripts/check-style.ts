@@ -13,7 +13,7 @@ import { cellsOf, listFiles, proseOf, readSource, ROOT, withoutCode } from './pr
 import { MAX_CELL_WORDS, MAX_SOURCE_LINE, MAX_TABLE_ROW, STYLE_RULES } from './style-rules.ts';
 
 const BASELINE = join(ROOT, 'scripts/style-baseline.json');
-/** Maximum number of violations to print for a folder. */
+/** Maximum number of violations that are printed for a folder. */
 const MAX_SHOWN = 30;
 /** Pages that `npm run docs:generate` writes from strings of the source. The strings have their own baseline. */
 const GENERATED = /^docs\/(?:config|errors|metrics)\.md$/;
@@ -132,7 +132,10 @@ export interface Comparison {
   readonly shrunk: readonly string[];
 }
 
-/** Compares numbers of violations with the baseline. A unit that is missing in the baseline must have no violations. */
+/**
+ * Compares the number of violations of each unit (`unitOf`) with the baseline. A unit that is missing in the baseline
+ * must have no violations.
+ */
 export function compareCounts(
   baseline: Readonly<Record<string, number>>,
   counts: Readonly<Record<string, number>>,

@@ -1,6 +1,6 @@
-// Runs every check and a fixed list of test suites, and prints a summary.
-// The last lines contain one line for each failed or flaky test, and the numbers of flaky, passed, failed and skipped tests.
-// The exit code is not zero if a test failed, a step did not finish, or a suite passed no test.
+// Runs every check and a fixed list of test suites, and prints a summary. The last lines contain one line for each
+// failed or flaky test, and the numbers of flaky, passed, failed and skipped tests. The exit code is not zero if a test
+// failed, a step failed or took too long, or no test of a suite passed.
 //
 // `node scripts/ci.mjs` runs the checks for each change. It takes 35 minutes if the peer programs are cached, and 60
 // minutes otherwise.
@@ -54,8 +54,8 @@ const REAL_SUITES = [
 /** Minutes after which the suite `load` starts no further combinations of test parameters. */
 process.env['REAL_LOAD_MINUTES'] ??= isNightly ? '60' : '3';
 /**
- * Versions in the suite `kubectl`. `ends` tests only the oldest and the newest version. A run with all versions takes
- * three times as long.
+ * Versions of kubectl in the suite `kubectl`. The value `ends` stands for the oldest and the newest version. A run with
+ * all versions takes three times as long.
  */
 process.env['REAL_MATRIX'] ??= isNightly ? 'all' : 'ends';
 /**
@@ -75,7 +75,7 @@ const failures = [];
 /** One line for each test that passed only in its second run. Such a test, or the code that it tests, has a defect. */
 const flaky = [];
 
-// the script runs `npm ci` and remembers it, so that the next step does not run it again
+// `run.mjs` remembers that it has run `npm ci`, so later steps do not run `npm ci` again
 await step('npm ci', ['node', 'scripts/run.mjs', 'install'], 10 * MINUTE);
 if (broken.length === 0) await (isNightly ? runNightly() : runForEachChange());
 rmSync(scratch, { recursive: true, force: true });
@@ -155,7 +155,7 @@ function add(title, passed, failed, skipped) {
   total.skipped += skipped;
 }
 
-/** Runs a command, prints its output, and resolves with the end of the output. */
+/** Runs a command and prints its output. Resolves with the last part of the output. */
 async function step(title, [program, ...args], limitMs) {
   console.log(`\n=== ${title}`);
   const started = Date.now();
@@ -174,7 +174,7 @@ async function step(title, [program, ...args], limitMs) {
     child.on('exit', (exitCode, signal) => {
       clearTimeout(timer);
       // The step does not wait for the end of the output, because a process that the command has left behind may keep
-      // it open.
+      // the output open.
       setTimeout(() => resolve(exitCode ?? signal), 200);
     });
   });

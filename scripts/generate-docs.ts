@@ -129,7 +129,7 @@ function errorsPage(): string {
   ].join('\n');
 }
 
-/** Descriptions of settings that several roles have. Each description applies to all of these roles. */
+/** Descriptions of settings that several roles have. A description is the same for all of these roles. */
 const COMMON: Readonly<Record<string, string>> = {
   listen: 'address to accept connections on',
   kubeconfig: 'kubeconfig of the API server; default: account of the pod; the demo uses its own cluster',
@@ -201,7 +201,7 @@ function item(
   return `${flag}: ${sentence(description)}${standard === undefined ? '' : ` Default ${standard}.`}`;
 }
 
-/** Returns the documentation of the file of `--static-identity`. */
+/** Returns the documentation of the file that `--static-identity` names. */
 function staticIdentityFile(): string {
   const rows = Object.entries(STATIC_IDENTITY.shape).map(([key, field]) => {
     const need = field.safeParse(undefined).success ? '' : ' (required)';

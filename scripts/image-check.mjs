@@ -34,7 +34,7 @@ const scratch = mkdtempSync(join(tmpdir(), 'tailcast-image-'));
 /** Maximum compressed size of the image. */
 const LIMIT_MB = 250;
 /**
- * Compressed size of node:26-slim, rounded up. The size of this image cannot be measured without a container engine.
+ * Compressed size of the base image node:26-slim, rounded up. This size cannot be measured without a container engine.
  */
 const BASE_MB = 85;
 const START_MS = 60_000;
@@ -169,7 +169,7 @@ function fingerprint(folder) {
   return hash.digest('hex');
 }
 
-/** Checks that all packages that our build imports are declared as dependencies, and installed in the tree. */
+/** Checks that every package that the build imports is declared as a dependency and installed in the tree. */
 function checkImports(app) {
   const { dependencies, optionalDependencies } = JSON.parse(readFileSync(join(app, 'package.json'), 'utf8'));
   const declared = new Set(Object.keys({ ...dependencies, ...optionalDependencies }));

@@ -15,12 +15,13 @@ export interface Prose {
   readonly text: string;
 }
 
-/** Folders with sources and pages. `SKIPPED` matches the files that are not checked. */
+/** Folders with sources and pages. `SKIPPED` matches files in them that are not checked. */
 const FOLDERS = ['bench', 'demo', 'deploy', 'docs', 'fuzz', 'scripts', 'src', 'test'];
 const SKIPPED =
   /(?:^|\/)(?:node_modules|dist|fixtures|corpus|results|images)(?:\/|$)|\.d\.m?ts$|-module\.ts$|^bench\/(?:load-)?results\.md$/;
 /**
- * Skipped files that quote text: the guide and its rules quote patterns, and the demonstrations quote names of tests.
+ * Files that are skipped because they quote text: the guide and its rules quote patterns, and the demonstrations quote
+ * names of tests.
  */
 const QUOTING =
   /^(?:docs\/writing\.md|test\/mutants\/demonstrations\.md|scripts\/style-rules\.ts|test\/scripts\/style\.test\.ts)$/;

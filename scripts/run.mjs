@@ -3,9 +3,10 @@
 //   node scripts/run.mjs install [-- command args…]
 //   node scripts/run.mjs build   [-- command args…]
 //
-// This script is the first that runs in a fresh clone, so it supports every Node version from 20 on. All later
-// commands run with `node_modules/.bin/node`. Import only built-in modules of Node here, and modules that do the same.
-// If several commands start in one checkout at the same time, one of them prepares it, and the others wait.
+// This script is the first that runs in a fresh clone, so it supports every Node version from 20 on. All later commands
+// run with `node_modules/.bin/node`. Import only built-in modules of Node here, and modules that import only such
+// modules. If several commands start in one checkout at the same time, one of them prepares the checkout, and the
+// others wait.
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
@@ -17,7 +18,7 @@ import { takeLock } from './build-lock.mjs';
 const root = join(dirname(fileURLToPath(import.meta.url)), '..');
 const bin = join(root, 'node_modules', '.bin');
 const stamps = join(root, 'node_modules', '.cache', 'tailcast');
-/** A file or folder that each step creates. If it is missing, the step runs again. */
+/** The file or folder that each step creates. If the file or folder is missing, the step runs again. */
 const outputs = {
   install: bin,
   server: join(root, 'dist', 'main.js'),
@@ -25,7 +26,9 @@ const outputs = {
   player: join(root, 'dist', 'player'),
 };
 const env = { ...process.env, PATH: `${bin}${delimiter}${process.env['PATH'] ?? ''}` };
-/** Lock of the preparation. The lock is not in `node_modules`, because `npm ci` removes that folder. */
+/**
+ * Lock of the checkout during the preparation. The lock is not in `node_modules`, because `npm ci` removes that folder.
+ */
 let lock;
 process.on('exit', () => lock?.release());
 const windows = process.platform === 'win32';

@@ -1,6 +1,6 @@
-// Describes the content of an image: `node scripts/shipped-packages.mjs <directory>` writes an SBOM (CycloneDX) and
-// the text of every licence. The lists contain the production dependencies and the packages that are bundled into the
-// player. The script fails if a package has no licence, or a licence that requires more than attribution.
+// Describes the content of an image: `node scripts/shipped-packages.mjs <directory>` writes an SBOM (CycloneDX) and a
+// file with the text of every licence. Both lists contain the production dependencies and the packages that are bundled
+// into the player. The script fails if a package has no licence, or a licence that requires more than attribution.
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';

@@ -15,7 +15,7 @@ const MOST_IMPORTS = 30;
 const HOT_FILE = 'src/proxy/session/upgrade.ts';
 
 const BUDGETS = z.strictObject({
-  /** Budget of each row. `was` is the value at commit 9719fbc, and `goal` is the target. */
+  /** Budget of each row of the table. `was` is the value at commit 9719fbc, and `goal` is the target. */
   total: z.record(
     z.string(),
     z.strictObject({ budget: z.number(), was: z.number().optional(), goal: z.number().optional() }),
@@ -41,7 +41,7 @@ interface ParsedFile {
   readonly loads: readonly string[];
 }
 
-/** Returns the number of code lines of a text without its comments. */
+/** Returns the number of lines of a text that contain code, not only comments or white space. */
 export function countCodeLines(
   text: string,
   comments: readonly { readonly start: number; readonly end: number }[],
@@ -94,7 +94,7 @@ export function reachOf(entry: string, files: readonly ParsedFile[]): readonly P
   return files.filter(({ path }) => reached.has(path));
 }
 
-/** Returns one line for each row above its budget. A row without a budget is an error too. */
+/** Returns one line for each row above its budget. Also returns a line for each row without a budget. */
 export function overBudget(rows: readonly Row[]): readonly string[] {
   return rows.flatMap(({ name, now, budget }) => {
     if (budget === undefined) return [`${name} has no budget in scripts/structure.json`];

@@ -39,7 +39,7 @@ const TAGGED: Identity = {
 };
 const TARGETS = ['/', '/api', '/api/', '/api/x?y', '/a/../b', '/%2e%2e/x', 'x'];
 
-/** The lines after the first are requested hosts. */
+/** The first line of an input is the table; the other lines are requested hosts. */
 const ingressTable: FuzzTarget = {
   name: 'ingress-table',
   words: [
@@ -107,7 +107,7 @@ const ingressTable: FuzzTarget = {
   },
 };
 
-/** Headers of a client or of a Service, one per line. */
+/** The input contains headers of a client or of a Service, one per line. */
 const ingressFields: FuzzTarget = {
   name: 'ingress-fields',
   words: [

@@ -191,7 +191,7 @@ const chunked: FuzzTarget = {
       'the reading depends on where the input is cut',
     );
     if (bytewise.end === -1) return bytewise.refused ?? 'waiting';
-    // The parser must find the same end of the body if the bytes after the body are missing.
+    // without the bytes after the body, the parser must find the same end of the body
     ensureEqual(
       scanChunks([input.slice(0, bytewise.end)]).end,
       bytewise.end,
@@ -202,7 +202,7 @@ const chunked: FuzzTarget = {
 };
 
 interface Chunks {
-  /** Returns -1 if the body is incomplete or was rejected. */
+  /** Offset of the end of the body; -1 if the body is incomplete or was rejected. */
   readonly end: number;
   readonly refused: string | undefined;
   readonly payload: string;

@@ -69,7 +69,7 @@ const canonicalTarget: FuzzTarget = {
         : [`${target.rawPath}?${target.rawQuery}`];
     ensure(joined.includes(raw), 'the parts are not the whole');
     ensure(target.path.startsWith('/') && !/\p{Cc}/u.test(target.path), 'a control character got through');
-    // Only paths of a program behind a proxy may contain an encoded slash.
+    // Only paths to a program behind a proxy of the API server may contain an encoded slash.
     const slashes = target.path.split('/').length - target.rawPath.split('/').length;
     ensure(slashes === 0 || target.path.includes('/proxy/'), 'an encoded slash got through');
     ensure(target.path === decodeURIComponent(target.rawPath), 'a path was not decoded exactly once');
@@ -83,7 +83,7 @@ const canonicalTarget: FuzzTarget = {
         'the path is not normal',
       );
     }
-    // A target that was accepted and decoded once must have the same meaning after encoding.
+    // If a target was accepted, its decoded path must have the same meaning after it is encoded again.
     const rewritten = target.path.split('/').map(encodeURIComponent).join('/');
     const again = attempt(() => parseTarget(rewritten), refusal);
     if (again.value !== undefined) ensureEqual(again.value.segments, target.segments, 'segments changed');
@@ -145,7 +145,7 @@ const headers: FuzzTarget = {
     if (refused !== undefined) return refused;
     const speaking = new Map<string, string[]>();
     for (let index = 0; index < value.length; index += 2) {
-      // Compares names like a server that treats every character except letters and digits as a dash.
+      // Compares names as a server does that treats every character except letters and digits as a dash.
       const name = (value[index] ?? '').toLowerCase().replaceAll(/[^a-z0-9]/g, '-');
       if (SPEAKING.test(name)) speaking.set(name, [...(speaking.get(name) ?? []), value[index + 1] ?? '']);
     }

@@ -26,7 +26,7 @@ function read(pieces: readonly string[], columns: number, rows: number): Given {
     onCommand: ({ text }) => ensure(text !== '' && text.length <= MAX_COMMAND, 'an empty or a long command'),
   });
   for (const piece of pieces) journal.write(1, piece);
-  // `end` writes an incomplete control string to the screen
+  // if the output ends with an incomplete control string, `end` writes this string to the screen
   journal.end();
   const screen = Array.from({ length: rows }, (_, y) => journal.screen.row(y).text(0, columns).trimEnd());
   ensure(budget.spent < 1e8 + 1e7, 'more work than is allowed');
@@ -103,7 +103,7 @@ const query: FuzzTarget = {
 
 const PLANTED = 'AKIAIOSFODNN7EXAMPLE';
 
-/** Text from sessions becomes words of an index; secrets must not. */
+/** Text from sessions becomes words of an index. The words must not contain secrets. */
 const indexedText: FuzzTarget = {
   name: 'indexed-text',
   words: [

@@ -1,4 +1,4 @@
-/** Targets for complete connections, parsed by the taps. */
+/** Targets for taps, which parse complete connections. */
 import { TailcastError } from '../../src/errors.ts';
 import { parseUpgradeRequest } from '../../src/proxy/session/upgrade-http.ts';
 import { createTap, type StreamProtocol } from '../../src/recording/stream-plan.ts';
@@ -22,7 +22,7 @@ import {
 } from '../target.ts';
 import { refusals } from './requests.ts';
 
-/** Summary of the calls to a session: it must not depend on how the input was cut into pieces. */
+/** Data that a tap has passed to its session. The data must not depend on how the input was cut into pieces. */
 interface Heard {
   readonly stdout: string;
   readonly stderr: string;
@@ -65,7 +65,10 @@ function listen(
 const bytewise = (bytes: Uint8Array): readonly Uint8Array[] =>
   Array.from(bytes, (byte) => Uint8Array.of(byte));
 
-/** The same bytes in other pieces must give the same session; a rejected session must not contain invented data. */
+/**
+ * The same bytes in other pieces must give the same session. A rejected session may lack output, but must not contain
+ * other output.
+ */
 function compare(
   name: string,
   protocol: StreamProtocol,
@@ -91,7 +94,7 @@ function compare(
       if (actual.refused === undefined || expected.refused === undefined) {
         ensureEqual(actual, expected, 'the reading depends on where the input is cut');
       }
-      // if the end of a chunk is rejected, the chunk is not delivered, so output may be missing
+      // if the tap rejects the end of a chunk, the chunk is not delivered, so output may be missing
       ensure(expected.stdout.startsWith(actual.stdout), 'output was made up');
       ensure(expected.stderr.startsWith(actual.stderr), 'errors were made up');
       ensure(actual.stdout.length + actual.stderr.length <= server.length, 'more came out than went in');
@@ -160,7 +163,7 @@ const webSocketTaps = compare('tap-websocket', 'websocket', pick(WEBSOCKET_VERSI
   conversation(2, new Uint8Array(0), base64Server),
 ]);
 
-/** The stream that a client opens for a connection to a port. */
+/** Returns the frame with which a client opens a stream for a forwarded port. */
 function openPort(port: string): Uint8Array {
   const fields = [
     ['port', port],

@@ -1,4 +1,4 @@
-/** Targets for data from disks and buckets, and for files of viewers, auditors and administrators. */
+/** Targets for data on disks and in buckets, and for files that viewers, auditors and administrators provide. */
 import { parseAuditedSession } from '../../src/kube/audit-log.ts';
 import { parsePolicy } from '../../src/proxy/gate/policy-file.ts';
 import { POLICY_ACTIONS, POLICY_CLASSES } from '../../src/proxy/gate/policy.ts';
@@ -308,7 +308,8 @@ const KINDS = ['preamble', 'lines', 'acknowledged', 'part'] as const;
 const HEAD = { sessionId: 's', recorders: ['100.64.0.9:80'], recorderTags: [], about: {} };
 
 /**
- * Reads the input itself as a journal. Then creates a sealed journal from the input, and reads it intact and damaged.
+ * Reads the input as a journal. Then creates a sealed journal with content from the input, and reads this journal
+ * intact and damaged.
  */
 const sealedJournal: FuzzTarget = {
   name: 'sealed-journal',
@@ -320,7 +321,7 @@ const sealedJournal: FuzzTarget = {
     ensure(raw.refused !== undefined, 'a file that was not sealed is a journal');
     const over = random.oneIn(2);
     const sealer = createSealer(KEY, { over, salt: new Uint8Array(SALT_BYTES).fill(input.length & 255) });
-    // in an overwritten file, previous content follows the end mark
+    // in a reused file, previous content follows the end mark
     const remains = over ? [END_MARK, input] : [];
     const records = Array.from(input.subarray(0, 12), (byte, index) => {
       const kind = KINDS[byte & 3] ?? 'lines';
@@ -355,7 +356,7 @@ const sealedJournal: FuzzTarget = {
       ensure(place < headBytes, 'damage behind the head makes the file unreadable');
       return `${raw.refused} ${refused}`;
     }
-    // in an overwritten file, a changed length can become the end mark, as if the file ended there
+    // in a reused file, a changed length can look like the end mark, so the journal ends there without an error
     const isMark = over && damaged[place] === 0;
     ensure(isCut || isMark || read.ending !== 'whole', 'a changed byte goes unnoticed');
     ensureEqual(read.lines, whole.lines.slice(0, read.lines.length), 'other lines than were written');

@@ -51,7 +51,7 @@ export function wireRefusal(error: unknown): string | undefined {
   return error instanceof WireError ? error.code : undefined;
 }
 
-/** Content of a frame: output, or the joined parts of a line. */
+/** Content of a frame: joined lines, or output with its form. */
 type FrameRead =
   | { readonly lines: Uint8Array; readonly whole: boolean }
   | { readonly seconds: number; readonly output: Uint8Array; readonly form: FrameForm };
@@ -146,7 +146,7 @@ const dead = (): string => 'dead';
 const EMPTY = new Uint8Array(0);
 const LIMITS = { maxControlFrameBytes: 4096, maxDataFrameBytes: 16_384 };
 
-/** A frame in the form that `encodeSpdyFrame` needs; `whole` is false while pieces are missing. */
+/** A frame in the form that `encodeSpdyFrame` needs. `whole` is false if the end of the frame is missing. */
 type MergedFrame = SpdyFrame & { readonly whole?: boolean };
 
 function mergeSpdy(events: readonly SpdyEvent[]): readonly MergedFrame[] {
@@ -224,7 +224,7 @@ function mergedFrames(merged: readonly unknown[]): readonly MergedFrame[] {
   return merged as readonly MergedFrame[];
 }
 
-/** Blocks: one byte with the length of the block, followed by that many bytes. */
+/** Splits the input into blocks: one byte with the length of the block, followed by that many bytes. */
 function blocksOf(input: Uint8Array): readonly Uint8Array[] {
   const blocks: Uint8Array[] = [];
   for (let at = 0; at < input.length;) {

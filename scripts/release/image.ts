@@ -192,7 +192,7 @@ function layApp(root: string, app: string): string {
   return root;
 }
 
-/** Creates the layer with the writable folders. All other folders are in the layers below. */
+/** Creates the layer with the writable folders. The layers below contain all other folders. */
 function layState(root: string): string {
   mkdirSync(join(root, 'var', 'lib', 'tailcast'), { recursive: true });
   mkdirSync(join(root, 'data'));

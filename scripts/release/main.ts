@@ -75,8 +75,8 @@ function main(): void {
     writeFileSync(join(made, 'CHANGES.md'), notes);
     writeJson(join(made, 'provenance.intoto.json'), provenance(project, filesOf(made), bases));
     writeFileSync(join(made, 'SHA256SUMS'), checksums(filesOf(made)));
-    // The scratch folder may be on another disk, so the files are first copied next to the destination. The rename is
-    // then atomic.
+    // The files are first copied next to the destination, because the scratch folder may be on another disk. The rename
+    // to the destination is then atomic.
     mkdirSync(dirname(output), { recursive: true });
     const beside = mkdtempSync(`${output}.`);
     try {

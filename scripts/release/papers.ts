@@ -81,7 +81,7 @@ export function checksums(files: readonly string[]): string {
   return files.map((file) => `${sha256(file)}  ${basename(file)}\n`).join('');
 }
 
-/** Returns one line with the size of each file, which the release command prints. */
+/** Returns one line for each file, with its size. The release command prints these lines. */
 export function overview(files: readonly string[]): string {
   return files
     .map((file) => `${(statSync(file).size / 1e6).toFixed(1).padStart(8)} MB  ${basename(file)}\n`)

@@ -60,8 +60,8 @@ export function sizeBelow(folder: string): number {
 }
 
 /**
- * Sets the times and modes of a folder and everything below it. All times become equal. A file that the owner,
- * the group or others may execute becomes executable for all users, and only the owner may write.
+ * Sets the times and modes of a folder and everything below it. All times become equal. A file that anyone may execute
+ * becomes executable for all users. Only the owner may write.
  */
 export function normalise(folder: string, epoch: number): void {
   for (const entry of readdirSync(folder, { withFileTypes: true })) {
