@@ -160,8 +160,8 @@ function settingsPage(): string {
     'Each setting is a flag (`--proxy-protocol`), a variable (`TAILCAST_PROXY_PROTOCOL`) and a key ' +
       '(`proxyProtocol`) of the YAML file\n' +
       'that `--config` or `TAILCAST_CONFIG` names. The flag overrides the variable, and the variable overrides ' +
-      'the file. Lists are\n' +
-      'separated by commas; sizes are written `8MiB`. The operator starts `nameserver`, `forwarder` and ' +
+      'the file. Separate\n' +
+      'list items by commas, and write sizes as `8MiB`. The operator starts `nameserver`, `forwarder` and ' +
       '`ingress`. Change a setting\n' +
       'under *Advanced* only after a measurement.\n',
     '## Shared settings\n',

@@ -101,7 +101,7 @@ export const ERROR_TABLE = {
   ACCESS_REQUEST_REFUSED: entry(403, 'this access is not granted'),
   ACCESS_REQUEST_UNAVAILABLE: entry(503, 'access requests cannot be checked at the moment'),
   ACCESS_REQUEST_UNKNOWN: entry(404, 'there is no such access request'),
-  ACCESS_REQUEST_CONFLICT: entry(409, 'the access request was decided at the same time'),
+  ACCESS_REQUEST_CONFLICT: entry(409, 'someone else changed this access request at the same time'),
 
   // recording
   RECORDING_REQUIRED: entry(403, 'this session must be recorded, but no recorder accepted it'),

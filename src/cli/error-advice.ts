@@ -83,7 +83,7 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   SEARCH_UNAVAILABLE:
     'The message names the reason. Add a time (`after:7d`) or more words to a slow search. Check the index with ' +
     '`tailcast index status`.',
-  SEARCH_BUSY: 'Retry the search. Two searches run concurrently and eight wait.',
+  SEARCH_BUSY: 'Retry the search. At most two searches run and eight wait.',
   UPLOAD_CONFLICT: 'Two uploaders use the same session, or the spool of the recorder was replaced.',
   STORE_FULL:
     'Free space on the volume of the store or the spool. If `tailcast_recorder_over_quota` is 1, raise ' +
@@ -97,8 +97,8 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
     'The page plays the recording without an index. The log of the recorder has the reason.',
   ORDER_REFUSED:
     'To end or pause sessions, the viewer needs a rule with =end in `--viewers`. To moderate, ' +
-    'the viewer must be a moderator in the grant of the user.',
-  ORDER_IMPOSSIBLE: 'Try again after the gateway reconnected. Older gateways do not follow orders.',
+    'the user’s grant must name the viewer as a moderator.',
+  ORDER_IMPOSSIBLE: 'Try again after the gateway reconnected. Older gateways cannot be controlled.',
   ORDER_UNCONFIRMED: 'Check whether the session still runs, and try again.',
   HOST_REFUSED: 'Use another host name of the recorder, or add this name to `--hosts`.',
   UPSTREAM_UNAVAILABLE: 'Check with `tailcast doctor gateway` that the API server runs and is reachable.',

@@ -22,7 +22,7 @@ export const STATIC_IDENTITY = z.strictObject({
   capabilities: z
     .record(z.string(), z.array(z.unknown()))
     .default({})
-    .describe('[grants](identity.md#grants): a list of rules for each capability'),
+    .describe('[grants](identity.md#grants), as a list of rules per capability'),
 });
 
 /**

@@ -31,13 +31,13 @@ export const GATEWAY_SETTINGS = {
     '<file>',
   ),
   k3s: setting(
-    'on a k3s server: log in with its --vpn-auth, create an account from k3s.yaml once, refuse paths of k3s itself, ' +
+    'on a k3s server: log in with its --vpn-auth, create an account with k3s.yaml once, refuse paths of k3s itself; ' +
       'see docs/k3s.md',
     flag,
     false,
   ),
   vpnAuth: textSetting(
-    'for k3s: the value of k3s’ --vpn-auth, or a file with it; default: read from the settings of k3s',
+    'for k3s: the value of its --vpn-auth, or a file that contains this value; default: from the settings of k3s',
     '<string|/file>',
   ),
   identity: setting(
@@ -111,7 +111,7 @@ export const GATEWAY_SETTINGS = {
     '<recorders>',
   ),
   portalPort: setting(
-    'port for viewers at recorders with readListen; default: the port for uploads',
+    'port for viewers, if the recorders set readListen; default: the port for uploads',
     orAuto(wholeNumber(1, 65_535)),
     undefined,
     '<port|auto>',
@@ -128,7 +128,7 @@ export const GATEWAY_SETTINGS = {
     8 * 1024 ** 2,
   ),
   execUpstream: setting(
-    'protocol to the API server for recorded WebSocket sessions in mode auth: spdy proves the end of the output; ' +
+    'protocol to the API server for recorded WebSocket sessions in mode auth: spdy proves that output is complete; ' +
       'same: WebSocket',
     oneOf('spdy', 'same'),
     'spdy',
@@ -139,13 +139,13 @@ export const GATEWAY_SETTINGS = {
     undefined,
   ),
   outputBufferDisk: setting(
-    'maximum output of one session in a file, after its memory is full; 0: no file',
+    'maximum output of one session in a file, used after its memory is full; 0: no file',
     byteSize(0, 1024 ** 4),
     1024 ** 3,
   ),
   lateDirectory: textSetting(
-    'directory for unacknowledged output, encrypted; gateways may share it; off: memory only; ' +
-      'default: late in the state directory',
+    'directory for encrypted output that no recorder has acknowledged; gateways may share it; off: memory only; ' +
+      'default: late/ in the state directory',
     '<directory|off>',
   ),
   lateKeyFile: textSetting(

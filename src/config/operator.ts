@@ -57,7 +57,7 @@ export const OPERATOR_SETTINGS = {
   ),
   defaultTags: setting('tags for resources that name no tags', textList, ['tag:k8s'], '<tags>'),
   allowedTags: setting(
-    'additional tags for Services, Ingresses and Gateways: a tag for all namespaces, or namespace=tag',
+    'tags, in addition to defaultTags, that Services, Ingresses and Gateways may name: tag or namespace=tag',
     allowedTags,
     [],
     '<tags>',
@@ -84,18 +84,22 @@ export const OPERATOR_SETTINGS = {
     ['proxy-groups', 'services', 'ingresses', 'connectors', 'dns-configs'],
     '<names>',
   ),
-  defaultLoadBalancer: setting('expose Services of type LoadBalancer without a class', flag, false),
+  defaultLoadBalancer: setting(
+    'also expose Services of type LoadBalancer that set no loadBalancerClass',
+    flag,
+    false,
+  ),
   defaultProxyClass: textSetting(
-    'ProxyClass of Services, Ingresses and groups without a class; default: none',
+    'ProxyClass of Services, Ingresses and ProxyGroups that name none; default: none',
     '<name>',
   ),
   clusterDomain: setting('DNS domain of the cluster', text, 'cluster.local', '<domain>'),
   ingressAddresses: listSetting(
-    'networks for the addresses of ingress groups without Tailscale Services (headscale); at most one per IP family',
+    'networks from which ingress ProxyGroups get addresses under headscale; at most one per IP family',
     '<networks>',
   ),
   cleanup: setting(
-    'remove all nodes and created objects, then exit; custom resources stay, without finalizers',
+    'remove all nodes and created objects, then exit; custom resources stay but lose their finalizers',
     bareFlag,
     false,
   ),

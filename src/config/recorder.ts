@@ -75,13 +75,13 @@ export const RECORDER_SETTINGS = {
   s3Endpoint: setting('URL of the S3 store; default: AWS', webAddress, undefined),
   s3Region: textSetting('region of the bucket; default: derived from the endpoint', '<region>'),
   s3Encryption: setting(
-    'encryption by the store: AES256, aws:kms with the key of the bucket, or aws:kms=key; default: none',
+    'encryption by the store: AES256, aws:kms (default key of the bucket) or aws:kms=key; default: none',
     encryption,
     undefined,
     '<AES256|aws:kms[=key]>',
   ),
   s3Checksums: setting(
-    'checksum of uploads; md5 or none for stores without CRC-32',
+    'checksum of uploads; use md5 or none if the store lacks CRC-32',
     oneOf('crc32', 'md5', 'none'),
     'crc32',
   ),
@@ -124,7 +124,7 @@ export const RECORDER_SETTINGS = {
   ),
   search: setting('let viewers search names and screen text', flag, false),
   searchText: setting(
-    'indexed text in addition to names: all screen text, commands, or off',
+    'text to index in addition to names: all screen text, only commands, or off',
     oneOf('off', 'commands', 'all'),
     'all',
   ),
@@ -134,7 +134,7 @@ export const RECORDER_SETTINGS = {
     undefined,
   ),
   searchName: setting(
-    'prefix of index names at searchUrl; recorders of one store share it',
+    'prefix of index names at searchUrl, the same for all recorders of a store',
     text,
     'tailcast',
   ),
@@ -145,7 +145,7 @@ export const RECORDER_SETTINGS = {
   ),
   alerts: textSetting('YAML file with alert rules and webhooks; rules with a query need search', '<file>'),
   eventLayout: setting(
-    'layout of API request events; batch: signed documents of one minute; reference: also one object per event, ' +
+    'layout of API request events; batch: one signed document per minute; reference: also one object per event, ' +
       'as in tsrecorder',
     oneOf('batch', 'reference'),
     'reference',

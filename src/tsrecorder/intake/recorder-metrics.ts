@@ -145,7 +145,7 @@ function createStoreMetrics({ counter, labelled, gauge }: MetricMakers) {
     ),
     unprovenHolds: gauge(
       'tailcast_recorder_unproven_holds',
-      'Recordings that stay only because a hold is missing in the store or has no trusted signature.',
+      'Recordings that retention keeps, because the store lost their hold or the hold has no trusted signature.',
     ),
     checkpointBytes: counter(
       'tailcast_recorder_checkpoint_bytes_total',
@@ -155,7 +155,10 @@ function createStoreMetrics({ counter, labelled, gauge }: MetricMakers) {
       'tailcast_recorder_checkpoint_failures_total',
       'Failed copies of open sessions to the shared bucket.',
     ),
-    adopted: counter('tailcast_recorder_adopted_total', 'Adopted sessions of lost recorders.'),
+    adopted: counter(
+      'tailcast_recorder_adopted_total',
+      'Sessions that this recorder took over from lost recorders.',
+    ),
     untrusted: gauge(
       'tailcast_recorder_untrusted_sessions',
       'Sessions in the shared bucket without the signature of a trusted recorder. They stay in the bucket unchanged.',

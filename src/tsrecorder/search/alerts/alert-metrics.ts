@@ -22,7 +22,7 @@ export function createAlertMetrics(registry: Registry, status: () => AlertStatus
   );
   gauge(
     'tailcast_recorder_rules_slow',
-    'Rules whose pattern was too slow for a session.',
+    'Rules that were disabled for a session, because their pattern was too slow.',
     () => status().slowRules,
   );
   return {
@@ -34,7 +34,7 @@ export function createAlertMetrics(registry: Registry, status: () => AlertStatus
     ),
     alerts: labelled(
       'tailcast_recorder_alerts_total',
-      'Alerts, by outcome: made, delivered, delivered by another recorder, given up (too old, too many, no ' +
+      'Alerts, by outcome: created, delivered, delivered by another recorder, given up (too old, too many, no ' +
         'webhook), withheld (the viewer lost access).',
       'outcome',
       ['made', 'delivered', 'elsewhere', 'givenUp', 'withheld'],
