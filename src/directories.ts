@@ -19,7 +19,7 @@ export async function makeDirectories(path: string, mode = 0o700): Promise<strin
     const isMissing = isSystemError(error, 'ENOENT');
     if (!isMissing || parent === path) throw error;
     const first = await makeDirectories(parent, mode);
-    // if creating this directory fails again, the error is thrown
+    // if the directory still cannot be created, the error is thrown
     const isNew = await makeOne(path, mode);
     return first ?? (isNew ? path : undefined);
   }

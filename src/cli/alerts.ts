@@ -1,4 +1,4 @@
-/** `tailcast alerts test`: a dry run of rules against the index of a recorder, and a test message to their webhooks. */
+/** `tailcast alerts test`: tries alert rules on the index of a recorder, and sends test messages to their webhooks. */
 import { randomUUID } from 'node:crypto';
 import { loadAlerts } from '../compose/alert-settings.ts';
 import type { CommandContext } from '../config/command-context.ts';

@@ -31,7 +31,10 @@ export interface Archive {
    * `list`.
    */
   noRuleFor?(): string | undefined;
-  /** Returns the recording with this id or the only id with this prefix, or the newest one for `latest`. */
+  /**
+   * Returns the recording whose id is `id`, or is the only one with the prefix `id`; for `latest`, the newest
+   * recording.
+   */
   find(id: string): Promise<ListedRecording>;
   /** Lines of the cast. With `follow`, also the new lines of a running session until it stops. */
   lines(recording: ListedRecording, options: { readonly follow: boolean }): AsyncIterable<string>;

@@ -14,7 +14,7 @@ import { print, printJson, printTable } from './output.ts';
  * - `unrecorded`: the session came through a gateway and could have been recorded, but has no recording
  * - `direct`: the audit log does not show that the session came through a gateway; it came directly, or through a
  *   gateway without `auditExtras`
- * - `unrecordable`: the session came through a gateway, and its kind is never recorded
+ * - `unrecordable`: the session came through a gateway, but sessions of this kind are never recorded
  *
  * In noauth mode, only the audit ids of recorded sessions show that a session came through a gateway. Every session is
  * then `recorded` or `direct`.

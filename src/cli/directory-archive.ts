@@ -129,7 +129,7 @@ export function openJoinedArchive(
   return archive;
 }
 
-/** @param text time in RFC 3339, or undefined for no bound */
+/** @param text time in RFC 3339; undefined for no limit */
 function timeOf(name: 'from' | 'to', text: string | undefined): Pick<CatalogQuery, 'from' | 'to'> {
   const nanoseconds = text === undefined ? undefined : parseTime(text);
   return nanoseconds === undefined ? {} : { [name]: nanoseconds };

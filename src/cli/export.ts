@@ -171,7 +171,7 @@ function progressAt({ stderr }: CommandContext): (share: number) => void {
 /** @throws TailcastError `USAGE` if the file cannot be created */
 async function writeFileAtomically(target: string, write: (put: Put) => Promise<void>): Promise<void> {
   const draft = `${target}.part`;
-  // only the user who exports a recording may read it
+  // only the user who exports a recording may read the file
   const file = createWriteStream(draft, { mode: 0o600, flags: 'wx' });
   try {
     await once(file, 'open').catch((error: unknown) => {

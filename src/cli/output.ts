@@ -107,8 +107,8 @@ const LEAST_WIDTH = 6;
 const LAST_SHARE = 0.3;
 
 /**
- * Reduces the widths of the columns in `cut` until the table fits: first the last column to its share, then the widest
- * of the others.
+ * Reduces the widths of the columns in `cut` until the table fits: first that of the last column, down to
+ * {@link LAST_SHARE}, then that of the widest other column.
  */
 function shrink(widths: number[], width: number, cut: ReadonlySet<number>): void {
   const gaps = 2 * (widths.length - 1);

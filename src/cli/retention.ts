@@ -24,7 +24,7 @@ import { formatBytes, print, printJson, printTable } from './output.ts';
 const DAY_MS = 86_400_000;
 
 /**
- * Sets and releases the holds in the options, then prints the plan for the store, which is a directory or a bucket.
+ * Sets and releases the holds that the options name. Then prints the removals that the policy plans for the store.
  *
  * @throws TailcastError `USAGE`, `RECORDING_UNKNOWN`, `STORE_FAILED`
  */
@@ -45,8 +45,8 @@ export async function manageRetention(
 }
 
 /**
- * Returns a signer with the keys in the options. @throws TailcastError `USAGE` if a change needs a key and the options
- * name none
+ * Returns a signer with the keys in the options. @throws TailcastError `USAGE` if a change of holds needs a key and the
+ * options name no key
  */
 async function signerOf(
   { evidenceKey, recorderKeys }: Pick<RecorderConfig, 'evidenceKey' | 'recorderKeys'>,

@@ -1,4 +1,4 @@
-/** `tailcast search` and `tailcast index`: queries to the search index of a recorder, and its management. */
+/** `tailcast search` and `tailcast index`: query and manage the search index of a recorder. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
 import { decodeRecording, podText, type ListedRecording } from '../wire/recorder-api/recording.ts';
@@ -179,8 +179,8 @@ export async function showIndexStatus(
 }
 
 /**
- * Starts a rebuild of a recorder's index and prints its progress. @returns the exit code: 0 if it was rebuilt, or
- * started with `--no-wait`
+ * Starts a rebuild of a recorder's index and prints its progress. @returns the exit code: 0 if the rebuild has finished
+ * or, with `--no-wait`, has started
  */
 export async function rebuildIndex(
   options: Readonly<Record<string, unknown>>,

@@ -105,7 +105,7 @@ function onlyCluster(
   ];
 }
 
-/** Returns the checks of the setting `clusters`; undefined with one cluster. */
+/** Returns the checks of the setting `clusters`; undefined if it is not set. */
 async function severalClusters(
   config: GatewayConfig,
   { localApi }: Tailnet,

@@ -74,15 +74,15 @@ function bucketServer({ s3Endpoint, s3Region }: RecorderConfig): URL {
 }
 
 /**
- * Returns the possible spool directories: the directory in the settings; without it, one next to and one inside the
- * store.
+ * Returns the possible spool directories: the one in the settings, or otherwise the two defaults, next to the store and
+ * inside it.
  */
 function spoolsOf({ spool, store }: RecorderConfig, isFolder: boolean): readonly string[] {
   if (spool !== undefined) return [spool];
   return isFolder && store !== undefined ? [defaultSpoolOf(store), spoolInside(store)] : [];
 }
 
-/** Location of the search index, and a function that reads it. */
+/** Returns the location of the search index, and a function that reads the index. */
 function searchFacts(config: RecorderConfig, spools: readonly string[]): SearchFacts {
   const { searchUrl, searchName } = config;
   if (searchUrl === undefined) return { place: indexIn(spools), read: checkIndexDirectory };

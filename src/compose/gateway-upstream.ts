@@ -1,4 +1,6 @@
-/** The API server of a gateway and its gate; with the setting `clusters`, an API server and a gate for each cluster. */
+/**
+ * Opens the API server and the gate of a gateway; with the setting `clusters`, one API server and one gate per cluster.
+ */
 import type { GatewayConfig } from '../config/gateway.ts';
 import { errorText, TailcastError } from '../errors.ts';
 import {

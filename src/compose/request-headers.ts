@@ -1,5 +1,5 @@
 /**
- * Clusters with `identity: requestHeader`. The API server accepts the user in `X-Remote-*` headers if the client
+ * Opens clusters with `identity: requestHeader`. The API server accepts the user in `X-Remote-*` headers if the client
  * certificate of the connection is from the CA in `--requestheader-client-ca-file`. With such a certificate, a client
  * can claim to be any user, and RBAC cannot restrict this. Unsafe settings are therefore refused, and no request is
  * sent before a probe has passed.
@@ -102,8 +102,8 @@ async function refuseUnsafe(
 
 /**
  * Verifies that the API server accepts the headers only on connections with the gateway's certificate. A kcp server
- * refuses the review of an unknown user, but its refusal contains the user's name. Groups and extras cannot be checked
- * on a kcp server.
+ * refuses the review of an unknown user; the name in its refusal shows that it has read the headers. Groups and extras
+ * cannot be checked on a kcp server.
  */
 async function probe(server: ApiServer, spec: ClusterSpec): Promise<void> {
   const fail = (problem: string): never => {

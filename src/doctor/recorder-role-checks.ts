@@ -69,7 +69,8 @@ export function answersCheck(address: string, dial: (signal: AbortSignal) => Pro
       const socket = await dial(signal).catch((error: unknown) => errorText(error));
       if (typeof socket === 'string') return skipped(`not running on ${address} (${socket})`);
       const { status } = await probeRecorder(socket, signal);
-      // A recorder with tailscaled rejects this request with 403, because a local address has no tailnet identity.
+      // A recorder that identifies callers with tailscaled rejects this request with 403, because a local address has
+      // no tailnet identity.
       return status === 200 || status === 403
         ? ok(`running on ${address}`)
         : failed(`the program on ${address} responds with ${status}`, this.remedy);

@@ -22,7 +22,7 @@ export interface CredentialSource {
   forget(): void;
 }
 
-/** A credential is replaced this long before its expiry. */
+/** Time before the expiry of a credential at which it is replaced, in milliseconds. */
 const EXPIRY_MARGIN_MS = 5_000;
 
 /**

@@ -17,8 +17,9 @@ export type RawHeaders = readonly string[];
  * - `forwarded`: headers in which other proxies describe the client, such as `X-Forwarded-For`
  * - `subprotocol`: may contain a bearer token
  * - `extensions`: WebSocket extensions, which would hide the payload from the recorder
- * - `auditId`: removed, because the API server would trust the client's value
- * - `trace`: request ids that appear in other logs; a client could use the id of another request
+ * - `auditId`: forwarded only in `noauth` mode, because the API server would trust the client's value
+ * - `trace`: request ids that appear in other logs; forwarded only in `noauth` mode, because a client could send the id
+ *   of another request
  */
 export type HeaderFamily =
   | 'ordinary'

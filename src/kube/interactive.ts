@@ -6,12 +6,13 @@ import { TailcastError } from '../errors.ts';
 import type { RequestInfo } from './request-info.ts';
 
 /**
- * - `exec`, `attach`: by subresource name, for any group, version and method
+ * - `exec`, `attach`: a request for the subresource of this name, with any API group, version and method
  * - `portForward`: `pods/portforward`
- * - `nodeProxy`: `nodes/<name>/proxy`, a path to the kubelet's own exec, run and attach, with and without an upgrade
+ * - `nodeProxy`: `nodes/<name>/proxy`, which also leads to the kubelet's own exec, run and attach, even without an
+ *   upgrade
  * - `podProxy`, `serviceProxy`: a request to a program in a pod or behind a Service; the caller also checks `upgrade`
- * - `otherProxy`: `proxy` of another resource, or `proxy` further down the path: a request to another API (cluster,
- *   node), which the gateway cannot parse
+ * - `otherProxy`: the subresource `proxy` of another resource, or a later path segment `proxy`. Such a request goes to
+ *   the API of another cluster or node, which the gateway cannot parse
  * - `ephemeralContainers`: a write to `pods/ephemeralcontainers`
  * - `accessChange`: a write of credentials, rights or admission rules, which could be used to bypass a gateway. The
  *   objects are Secrets (Kubernetes adds a token to Secrets of type `service-account-token`), tokens, certificates,
@@ -25,7 +26,7 @@ import type { RequestInfo } from './request-info.ts';
  *   subresource; also a write to a path without a resource, and a read of a path that Kubernetes does not serve. Such
  *   requests may have any effect, such as starting a program or reading Secrets. Reads of container logs and custom
  *   metrics are not in this class
- * - `streamUpgrade`: a watch or a pod log over WebSocket: one-way text, no session
+ * - `streamUpgrade`: a watch or a pod log over WebSocket, which carries text in one direction and no session
  * - `opaqueUpgrade`: any other upgrade
  * - `longRunning`: a request without a session and without a time limit
  */

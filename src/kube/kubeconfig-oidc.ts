@@ -34,7 +34,10 @@ const THREAD = new URL(
 const TIMEOUT_MS = 30_000;
 /** Minimum time between two refreshes, in milliseconds. A refresh takes about 0.5 s of CPU time. */
 const MIN_INTERVAL_MS = 10_000;
-/** Memory limits of the thread. An endless response from a provider then terminates the thread, but not the process. */
+/**
+ * Memory limits of the thread. With these limits, an endless response from a provider terminates the thread instead of
+ * the process.
+ */
 const RESOURCE_LIMITS = { maxOldGenerationSizeMb: 192, maxYoungGenerationSizeMb: 32 };
 
 const tokensSchema = z.object({ 'id-token': z.string(), 'refresh-token': z.string().optional() });

@@ -141,8 +141,8 @@ function refuseForeign(text: string | undefined, entries: readonly KubeconfigEnt
 }
 
 /**
- * Returns the entries that have a name of `entry` but were not written by this program or Tailscale's client. These two
- * programs write three entries: this cluster, a user with only a token, and a context that refers to these two.
+ * Returns existing entries that have a name in `entry`, but that neither this program nor Tailscale's client has
+ * written. Both programs write a cluster, a user with only a token, and a context that refers to these two.
  */
 function foreignEntries(document: Document, entry: KubeconfigEntry): readonly string[] {
   const { name, userName, token } = entry;
