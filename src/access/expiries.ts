@@ -10,7 +10,7 @@ import { hasExpired } from './rules.ts';
 export const SKEW_MS = 300_000;
 /** Time for which a gateway retries storing the evidence of an expiry, in milliseconds. */
 const EVIDENCE_MS = 600_000;
-/** Time for which a claim reserves an expiry for one gateway. Longer than {@link SKEW_MS}. */
+/** Time for which a claim reserves an expiry for one gateway. Longer than the clock difference in `SKEW_MS`. */
 const CLAIM_MS = SKEW_MS + 60_000;
 
 interface ExpiriesDeps {
@@ -28,7 +28,7 @@ export class Expiries {
   readonly #deps: ExpiriesDeps;
   /** Name of this gateway in claims. */
   readonly #gateway = randomUUID();
-  /** Requests whose expiry is stored at a recorder, but not in the object at the API server yet. */
+  /** IDs of requests whose expiry a recorder has stored, but whose AccessRequest object does not contain it yet. */
   readonly #recorded = new Set<string>();
 
   constructor(deps: ExpiriesDeps) {

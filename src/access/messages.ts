@@ -11,8 +11,8 @@ const REMEDY = 'apply deploy/access to the cluster, as docs/access.md describes'
 const MAX_DESCRIPTION = 300;
 
 /**
- * Returns a description of the first call of a request for its approvers: one line, without secrets. The caller chooses
- * the words of the command, so the text says if words are hidden or cut off.
+ * Returns a description of the kubectl call that caused an access request, for the approvers: one line, without
+ * secrets. The caller chooses the words of the command, so the text says if words are hidden or cut off.
  */
 export function describeRequest({ info, command }: Pick<Petition, 'info' | 'command'>): string {
   const { verb, resource, subresource, name, namespace, path } = info;
@@ -30,7 +30,7 @@ export function describeRequest({ info, command }: Pick<Petition, 'info' | 'comm
   return `${line.toWellFormed()}${end}`;
 }
 
-/** Returns the error for a request that does not have enough approvals yet. */
+/** Returns the error for an access request that does not have enough approvals yet. */
 export function pending({ id, approvers, decisions }: AccessRecord, host: string): TailcastError {
   const missing = (approvers?.count ?? 1) - decisions.filter(({ verdict }) => verdict === 'approved').length;
   const what = `request ${id} needs ${missing} more approval${missing === 1 ? '' : 's'}`;

@@ -1,7 +1,7 @@
 /**
- * The signed record of an access request. A gateway accepts only records that are signed with its key, so an
- * object that a person or program wrote to the API server has no effect. The signature covers the uid of the
- * object. A copy of an object is therefore invalid, even in another cluster.
+ * The signed record of an access request. A gateway accepts only records that are signed with its key. An AccessRequest
+ * object that another program or a person wrote to the API server therefore has no effect. The signature covers the uid
+ * of the object. A copy of an object is therefore invalid, even in another cluster.
  */
 import { createHmac, hkdfSync, randomInt, timingSafeEqual } from 'node:crypto';
 import { z } from 'zod';
@@ -25,7 +25,7 @@ export type Person = Readonly<z.infer<typeof PERSON>>;
 const DECISION = z.strictObject({
   verdict: z.enum(['approved', 'denied', 'revoked']),
   by: PERSON,
-  /** Kubernetes groups of the caller at the time of the decision; only the groups that later checks need. */
+  /** Those Kubernetes groups of the caller at the time of the decision that later checks need. */
   groups: texts,
   tags: texts,
   atMs: z.number(),
@@ -63,10 +63,10 @@ const RECORD = z.strictObject({
     .readonly()
     .nullable(),
   createdMs: z.number(),
-  /** End of the access if it was granted; otherwise the end of the time in which approvers can decide. */
+  /** Time at which granted access ends; for a pending request, the time until which approvers can decide. */
   expiresMs: z.number(),
   decisions: z.array(DECISION.readonly()).readonly(),
-  /** Recorders that store the evidence about this request. */
+  /** Recorders that store the evidence about this access request. */
   recording: RECORDING,
   /**
    * Claim: the gateway that stores the evidence of the expiry, and the time until which no other gateway may

@@ -1,6 +1,6 @@
 /**
- * Creates AccessRequest objects for the API server. Their readable fields are for people. A gateway reads
- * only the signed record.
+ * Creates AccessRequest objects for the API server. The readable fields of these objects are for people. A gateway
+ * reads only the signed record.
  */
 import type { ResourceKind } from '../operator/kube-object.ts';
 import type { AccessRecord, AccessDecision, SealedRecord } from './record.ts';
@@ -13,7 +13,7 @@ export const ACCESS_REQUEST: ResourceKind = {
   namespaced: false,
 };
 
-/** Returns a new object, without its status. */
+/** Returns a new AccessRequest object without a status. */
 export function newObject(record: AccessRecord): object {
   const { id, requester, reason, durationMs, namespaces, cluster } = record;
   return {
@@ -32,7 +32,7 @@ export function newObject(record: AccessRecord): object {
   };
 }
 
-/** Returns the status for an object that contains this record. */
+/** Returns the status of an AccessRequest object with this record. */
 export function statusWith(record: AccessRecord, sealed: SealedRecord): object {
   const { state, decisions, expiresMs, createdMs } = record;
   const last = decisions.at(-1);

@@ -26,22 +26,22 @@ export interface RequestStoreDeps {
   readonly callMs?: number;
 }
 
-/** Time for which the object of an ended request is kept. */
+/** Time for which the AccessRequest object of an ended request is kept. */
 const KEPT_MS = 7 * 86_400_000;
 const MAX_REMOVED = 50;
-/** Maximum number of objects. */
+/** Maximum number of AccessRequest objects. */
 const MAX_REQUESTS = 10_000;
 /**
- * Maximum size of a new record, in characters. The API server accepts 65,536 (`deploy/access/accessrequest.yaml`). The
- * rest is reserved for the decisions that are added later.
+ * Maximum size of a new record, in characters. The API server accepts records of 65,536 characters
+ * (`deploy/access/accessrequest.yaml`). The difference is reserved for the decisions that are added later.
  */
 const MAX_NEW_RECORD = 40_000;
 /** Maximum time for which a record is used without confirmation by the API server. */
 const FRESH_MS = 30_000;
 const CALL_MS = 5_000;
-/** Maximum time for moving a refused request to its new object. */
+/** Maximum time for moving a denied or revoked request to a new AccessRequest object. */
 const RENEWAL_MS = 10_000;
-/** Pauses between attempts to create that object. */
+/** Pauses between attempts to create the new object. */
 const RENEWAL_PAUSES_MS = [100, 400, 1_500];
 
 interface Known {
@@ -56,7 +56,9 @@ export class RequestStore {
   readonly #deps: RequestStoreDeps;
   readonly #known = new Map<string, Known>();
   readonly #byNode = new Map<string, Set<string>>();
-  /** Highest known revision of each object. An older signed record therefore cannot replace a newer record. */
+  /**
+   * Highest known revision of each object. Because of this map, an older signed record cannot replace a newer record.
+   */
   readonly #revisions = new Map<string, number>();
   readonly #watchers = new Map<string, Set<(error: TailcastError) => void>>();
   readonly #answered = Promise.withResolvers<void>();
@@ -81,7 +83,7 @@ export class RequestStore {
     return [...(this.#byNode.get(nodeId) ?? [])].flatMap((id) => this.find(id) ?? []);
   }
 
-  /** Calls `end` when the access of a request ends. @returns a function that stops watching */
+  /** Calls `end` when the access that a request grants ends. @returns a function that stops watching */
   watch(id: string, end: (error: TailcastError) => void): () => void {
     const watchers = this.#watchers.get(id) ?? new Set();
     this.#watchers.set(id, watchers.add(end));
@@ -92,7 +94,8 @@ export class RequestStore {
   }
 
   /**
-   * Creates an object. Gateways use the record only after `evidence` has resolved.
+   * Creates an AccessRequest object. Writes the signed record into the object only after `evidence` has resolved, so
+   * that no gateway uses the record earlier.
    * @throws TailcastError `ACCESS_REQUEST_UNAVAILABLE`, and errors of `evidence`
    */
   async create(record: AccessRecord, evidence: () => Promise<void>, signal: AbortSignal): Promise<void> {
@@ -139,8 +142,8 @@ export class RequestStore {
   }
 
   /**
-   * Moves a denied or revoked record to a new object. Earlier records with an approval are signed for the uid
-   * of the old object, so a restored copy of them is invalid.
+   * Moves a denied or revoked record to a new object. Earlier, approved versions of the record are signed for the uid
+   * of the old object. If somebody restores such a version, it is therefore invalid.
    */
   async #renew(oldUid: string, record: AccessRecord): Promise<void> {
     const { signal, log, monotonicMs } = this.#deps;
@@ -161,7 +164,7 @@ export class RequestStore {
     );
   }
 
-  /** Deletes the old object and creates the new object. Can be repeated after a failure. */
+  /** Deletes the old object and creates the new object. The caller may repeat the call after a failure. */
   async #move(oldUid: string, record: AccessRecord): Promise<void> {
     const { client, seal, signal } = this.#deps;
     const reference = { name: record.id };
@@ -297,7 +300,8 @@ export class RequestStore {
       return undefined;
     }
     const newest = this.#revisions.get(uid) ?? 0;
-    // an object that is being deleted keeps its uid until its finalizers are removed
+    // the signature of an object that is being deleted stays valid, because the object keeps its uid until its
+    // finalizers are removed
     if (metadata.deletionTimestamp !== undefined && !isRefused(record)) return undefined;
     if (record.revision >= newest) return record;
     this.#deps.log.error(
@@ -320,7 +324,7 @@ export class RequestStore {
     if (record.state !== 'granted') this.#endAll(id, record);
   }
 
-  /** Forgets a record. The record of a refused request is kept until its new object exists. */
+  /** Forgets a record. The record of a denied or revoked request is kept for a while, until its new object exists. */
   #remove(id: string): void {
     const known = this.#known.get(id);
     if (known === undefined) return;

@@ -1,7 +1,7 @@
 /**
- * Access requests of one gateway. The gateways of a cluster share them as AccessRequest objects.
+ * Access requests of one gateway. The gateways of a cluster share the requests as AccessRequest objects.
  *
- * If a request cannot be checked, the access counts as not granted.
+ * If an access request cannot be checked, the access counts as not granted.
  */
 import { errorText, TailcastError } from '../errors.ts';
 import { ELEVATION_EXTRA } from '../kube/audit-extras.ts';
@@ -40,7 +40,7 @@ import {
   validApprovals,
 } from './rules.ts';
 
-/** A step of a request, for the evidence at the recorder and for notifications. */
+/** A step of an access request. It is stored as evidence at the recorder, and used for notifications. */
 export interface AccessStep {
   readonly step: 'requested' | 'granted' | 'approved' | 'denied' | 'revoked' | 'expired';
   readonly record: AccessRecord;
@@ -81,7 +81,7 @@ const MAX_REASON = 500;
 const DEFAULT_DURATION_MS = 3_600_000;
 /** Time for decisions. */
 const PENDING_MS = 86_400_000;
-/** Maximum number of pending requests of one person, and of all requests at the API server. */
+/** Maximum numbers of requests of one person at the API server: of pending requests, and of all requests. */
 const MAX_PENDING_PER_PERSON = 20;
 const MAX_KEPT_PER_PERSON = 500;
 const MAX_ATTEMPTS = 5;
@@ -159,7 +159,7 @@ export class AccessRequests implements Elevations {
   watch(id: string, end: (error: TailcastError) => void): () => void {
     const leftMs = (this.#store.find(id)?.expiresMs ?? 0) - this.#deps.unixMs();
     const expire = (): void => end(ended(this.#store.find(id), id));
-    // a timer has a maximum delay; the periodic check ends access that lasts longer
+    // a timer has a maximum delay; if the access lasts longer, the periodic check ends it
     const timer = setTimeout(expire, Math.min(leftMs, MAX_TIMER_MS));
     timer.unref();
     const unwatch = this.#store.watch(id, end);
@@ -198,7 +198,8 @@ export class AccessRequests implements Elevations {
       const { record, ...object } = await this.#store.read(id, signal);
       const decision: AccessDecision = { ...about, groups: groupsIn(record.cluster) };
       const next = decided(record, decision, this.#deps.unixMs());
-      // an approval takes effect only with evidence; a denial or revocation always takes effect
+      // an approval takes effect only after a recorder has stored the evidence; a denial or revocation always takes
+      // effect
       if (verdict === 'approved' && !isRecorded)
         await this.#record({ step: verdict, record: next, by: decision.by });
       isRecorded = true;
@@ -264,15 +265,18 @@ export class AccessRequests implements Elevations {
     return best;
   }
 
-  /** True if the rules do not allow a granted record, or would not allow a pending record after its approval. */
+  /**
+   * True if the record is granted but no rule allows it, or if the record is pending and no rule would allow it after
+   * an approval.
+   */
   #isUnusable(record: AccessRecord, rules: readonly AccessRule[], petition: Petition): boolean {
     if (record.state === 'granted') return this.#grantingRule(record, rules, petition) === undefined;
     return record.state === 'pending' && !rules.some((rule) => meetsLimits(record, rule));
   }
 
   /**
-   * Creates an access request for an ordinary kubectl call. Concurrent calls for the same access share the
-   * request.
+   * Creates an access request for an ordinary kubectl call. Concurrent kubectl calls for the same access share one
+   * access request.
    */
   async #create(
     petition: Petition,
@@ -305,8 +309,8 @@ export class AccessRequests implements Elevations {
   }
 
   /**
-   * Returns the revoked record that blocks access without an approval. The revocation also applies to other nodes of
-   * the requester, and to access with additional groups.
+   * Returns a revoked record that blocks access under rules without an approval. The revocation also applies to other
+   * nodes of the requester, and to access with additional groups.
    */
   #revokedFor({ identity, ask, cluster = '' }: WantedAccess): AccessRecord | undefined {
     return this.#store.all.find(

@@ -18,7 +18,7 @@ export function askKey({ groups, user, writes }: Ask): string {
   return JSON.stringify([groups, user ?? '', writes]);
 }
 
-/** True if two accesses have a group or user in common, or if both are writes. */
+/** True if two accesses have a group or user in common, or if both permit writes. */
 export function overlaps(left: Ask, right: Ask): boolean {
   if (left.writes && right.writes) return true;
   if (left.user !== undefined && left.user === right.user) return true;
@@ -32,7 +32,7 @@ export function describeAsk({ groups, user, writes }: Ask): string {
   return [...named, ...(user === undefined ? [] : [`user ${user}`])].join(' as ') || 'nothing';
 }
 
-/** Returns the rules that cover this access, in the order of the grant. */
+/** Returns the rules that cover this access, in the order in which the grant lists them. */
 export function rulesFor(rules: readonly AccessRule[], ask: Ask, cluster?: string): readonly AccessRule[] {
   return rulesOfCluster(rules, cluster).filter((rule) => covers(rule, ask));
 }
@@ -45,7 +45,7 @@ export function isInNamespaces(
   return namespaces.length === 0 || (isResourceRequest && namespaces.includes(namespace));
 }
 
-/** True if this decider may decide about requests of this requester. */
+/** True if this caller may decide about requests of this requester. */
 export function mayDecide(
   approvers: Omit<Approvers, 'count'>,
   requester: Person,
@@ -60,8 +60,8 @@ export function mayDecide(
 }
 
 /**
- * Returns a decision with only the groups and tags that later checks of an approval need. With all groups of the
- * decider, the record could exceed its maximum size at the API server, and a revocation would fail.
+ * Returns a decision with only the groups and tags that later checks of an approval need. If the decision contained all
+ * groups of the decider, the record could exceed its maximum size at the API server. A revocation would then fail.
  */
 export function storedDecision(
   decision: AccessDecision,
@@ -93,7 +93,10 @@ export function isApproved(record: AccessRecord, { approvers }: Pick<AccessRule,
 const MINUTE_MS = 60_000;
 const WEEKDAYS: readonly string[] = ['Sun', 'Mon', 'Tue', 'Wed', 'Thu', 'Fri', 'Sat'];
 const formats = new Map<string, Intl.DateTimeFormat>();
-/** Cached result of each time window for the current minute. The gate checks the windows for each request. */
+/**
+ * Result for each time window in the current minute. It is cached, because the gate checks the windows for each
+ * request.
+ */
 const remembered = new WeakMap<AccessWindow, { readonly minute: number; readonly isOpen: boolean }>();
 
 /** True if the time is in a window of the rule, or the rule has no windows. */
@@ -158,10 +161,10 @@ export function isImmediate({ approvers }: AccessRule): boolean {
   return approvers === undefined || approvers.count === 0;
 }
 
-/** Time after a denial during which ordinary kubectl calls do not create another request. */
+/** Time after a denial during which ordinary kubectl calls do not create another access request. */
 const DENIED_MS = 600_000;
 
-/** True while a denial or revocation prevents ordinary kubectl calls from creating new requests. */
+/** True while a denial or revocation prevents ordinary kubectl calls from creating new access requests. */
 export function isBlocking({ state, decisions, expiresMs }: AccessRecord, nowMs: number): boolean {
   if (state === 'revoked') return nowMs < expiresMs;
   return state === 'denied' && nowMs < (decisions.at(-1)?.atMs ?? 0) + DENIED_MS;
@@ -176,8 +179,8 @@ export function meetsLimits({ durationMs, reason }: AccessRecord, rule: AccessRu
 }
 
 /**
- * Returns the rule that a granted record satisfies and for which it has enough approvals; undefined if the record does
- * not allow the request.
+ * Returns a rule whose limits a granted record meets and for which the record has enough approvals. Returns undefined
+ * if the record does not allow the request.
  */
 export function grantingRuleOf(
   record: AccessRecord,

@@ -4,7 +4,7 @@ import { isRequester, type AccessRecord } from './record.ts';
 import { mayDecideAbout, type Decider } from './requests.ts';
 import { accessOf, describeAsk, describeWindows, stateAt } from './rules.ts';
 
-/** Returns a request as a caller sees it. */
+/** Returns an access request in the form that this viewer sees. */
 export function requestView(record: AccessRecord, viewer: Decider, unixMs: number): object {
   const state = stateAt(record, unixMs);
   const isMine = isRequester(record, viewer.identity);

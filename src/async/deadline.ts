@@ -1,13 +1,13 @@
 import type { Duplex } from 'node:stream';
 
-/** A timer that fires once unless it is extended or cleared. */
+/** A timer that fires once, unless it is extended or cleared before. */
 export interface Deadline {
   /** Restarts the timer with the full time. */
   readonly extend: () => void;
   readonly clear: () => void;
 }
 
-/** Delay of a timer from which the process counts as paused, in milliseconds. */
+/** Minimum delay of a timer that means that the process was paused, in milliseconds. */
 const PAUSED_MS = 500;
 /** Additional time to read data that arrived during a pause, in milliseconds. */
 const CATCH_UP_MS = 1000;

@@ -2,11 +2,11 @@
 
 interface Share<T> {
   readonly items: Set<T>;
-  /** Total cost of the owner's items, plus the start value that the owner got when it joined. */
+  /** Start value that the owner got with its first item, plus the total cost of its items. */
   cost: number;
 }
 
-/** Maximum number of owners without items for which the queue keeps the costs. */
+/** Maximum number of owners without items whose cost the queue remembers. */
 const MAX_IDLE = 10_000;
 
 /** The queue keeps the order of the items of one owner. An item can be in the queue only once. */
@@ -24,14 +24,14 @@ export class FairQueue<T> implements Iterable<T> {
     return this.#owners.size;
   }
 
-  /** Owners that have items. */
+  /** Number of owners that have items. */
   get owners(): number {
     let count = 0;
     for (const { items } of this.#shares.values()) if (items.size > 0) count += 1;
     return count;
   }
 
-  /** Items of one owner. */
+  /** Number of items of one owner. */
   sizeOf(owner: string): number {
     return this.#shares.get(owner)?.items.size ?? 0;
   }
@@ -91,12 +91,12 @@ export class FairQueue<T> implements Iterable<T> {
     return first;
   }
 
-  /** Adds the cost of an item to its owner, after the work is done. */
+  /** Adds the cost of an item to the total cost of its owner. Call this function after the work on the item. */
   charge(owner: string, cost: number): void {
     this.#shareOf(owner).cost += cost;
   }
 
-  /** Returns the cost of an owner, for comparing owners. */
+  /** Returns the total cost of an owner, for a comparison with other owners. */
   costOf(owner: string): number {
     return Math.max(this.#virtualTime, this.#shares.get(owner)?.cost ?? 0);
   }

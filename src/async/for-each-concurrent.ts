@@ -1,7 +1,7 @@
 /**
  * Calls `step` with each item and its index, in the order of the items. At most `limit` calls are in progress.
  *
- * @throws the first error of a call. Other calls may then still be in progress
+ * @throws the first error of a call. Other calls may still be in progress at that time
  */
 export async function forEachConcurrent<T>(
   items: readonly T[],

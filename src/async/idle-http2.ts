@@ -1,4 +1,4 @@
-/** HTTP/2 sessions of servers that close when they are idle. */
+/** HTTP/2 sessions of a server that are closed when they are idle. */
 import type { Http2Server, ServerHttp2Session } from 'node:http2';
 import type { Socket } from 'node:net';
 import { createDeadline, destroyAfter } from './deadline.ts';
@@ -6,7 +6,7 @@ import { createDeadline, destroyAfter } from './deadline.ts';
 /** Time for the client to close its side of an idle connection, in milliseconds. */
 const LINGER_MS = 1000;
 
-/** Passes a connection to a server. Closes the session after it had no open stream for `idleMs`. */
+/** Passes a connection to a server. Closes the HTTP/2 session when it has had no open stream for `idleMs`. */
 export function acceptHttp2(server: Http2Server, socket: Socket, idleMs: number): void {
   const onSession = (session: ServerHttp2Session): void => closeWhenIdle(session, socket, idleMs);
   // the `session` event comes before `emit` returns
@@ -15,7 +15,10 @@ export function acceptHttp2(server: Http2Server, socket: Socket, idleMs: number)
   server.off('session', onSession);
 }
 
-/** Pings do not count as use. The client may never close its side, so the connection is destroyed after a second. */
+/**
+ * A session with pings but without streams counts as idle. The client may never close its side, so the connection is
+ * destroyed a second later.
+ */
 function closeWhenIdle(session: ServerHttp2Session, socket: Socket, idleMs: number): void {
   let streams = 0;
   const idle = createDeadline(idleMs, () => {

@@ -5,8 +5,8 @@ export interface Limiter {
   /**
    * Runs `action` when there is capacity. Owners take turns. The actions of one owner start in order.
    *
-   * @throws Error `full()` if the queue is full for the owner, the reason of `signal` if it aborts while the action is
-   *   queued
+   * @throws Error `full()` if the queue is full for the owner; the reason of `signal` if the signal aborts while the
+   * action is queued
    */
   run<T>(action: () => Promise<T>, signal?: AbortSignal, owner?: string): Promise<T>;
   /** Returns true if the queue is full for this owner. */
@@ -20,8 +20,8 @@ export interface LimiterOptions {
   /** Maximum number of concurrent actions of one owner. Default: `maxActive`. */
   readonly maxActivePerOwner?: number;
   /**
-   * Number of queued actions from which each owner may queue only its share of this number, and at least one action.
-   * Default: unlimited. 0 disables the queue.
+   * Number of queued actions at which the queue counts as full. A full queue accepts further actions only from owners
+   * that have queued less than an equal share of this number, or nothing. Default: unlimited. 0 disables the queue.
    */
   readonly maxWaiting?: number;
   /** Returns the error for a full queue. */

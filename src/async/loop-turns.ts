@@ -1,6 +1,6 @@
 /**
- * Splits long work into pieces and yields to the event loop between them. A piece is a number of items and not a time
- * span, so that the number of yields depends only on the work.
+ * Splits long work into pieces and yields to the event loop between them. A piece has a fixed number of items instead
+ * of a fixed duration, so that the number of yields depends only on the work.
  */
 
 /** Number of items of a piece: one or two milliseconds of work. */
@@ -9,11 +9,14 @@ const ITEMS = 1000;
 export interface LoopTurns {
   /** Counts an item. @returns true if the caller must call `turn` before the next item */
   isDue(): boolean;
-  /** Yields to the event loop. @throws the reason of the signal if it aborted */
+  /** Yields to the event loop. @throws the reason of the signal if the signal has aborted */
   turn(): Promise<void>;
 }
 
-/** Creates the item counter for one long computation. Concurrent calls of `turn` share one turn of the event loop. */
+/**
+ * Creates the counter of the items of one long computation. Concurrent calls of `turn` share one turn of the event
+ * loop.
+ */
 export function createLoopTurns(signal?: AbortSignal, items = ITEMS): LoopTurns {
   let left = items;
   let turning: Promise<void> | undefined;
@@ -36,7 +39,7 @@ export function createLoopTurns(signal?: AbortSignal, items = ITEMS): LoopTurns 
   };
 }
 
-/** Maximum number of unordered items that one turn sorts. */
+/** Maximum number of items that are sorted without a yield to the event loop. */
 const SLICE = 256;
 
 /** Type of items that can be sorted. Excludes `undefined`. */
@@ -66,7 +69,7 @@ export async function sortInTurns<T extends Sortable>(
   return sorted;
 }
 
-/** @returns the items in sorted ranges; `ends` contains the end of each range */
+/** @returns all items, in ranges that are sorted; `ends` contains the end of each range */
 async function sortRuns<T extends Sortable>(
   items: readonly T[],
   compare: Compare<T>,
@@ -78,7 +81,7 @@ async function sortRuns<T extends Sortable>(
     const { end, isDown } = await findRun(items, start, compare, turns);
     if (end - start < SLICE) {
       sorted.push(...items.slice(start, start + SLICE).sort(compare));
-      // yields after each slice: sorting a slice takes more time than its number of items suggests
+      // always yields after a slice, because the sort takes more time than the counter of items assumes
       await turns.turn();
     } else {
       const run = items.slice(start, end);

@@ -1,6 +1,6 @@
 /**
  * Reads a stream of byte chunks to its end. If the stream is longer than `maxBytes`, stops reading and throws. A Node
- * stream is then destroyed.
+ * stream is destroyed in this case.
  *
  * @param tooLong returns the error for more than `maxBytes` bytes
  */

@@ -12,8 +12,8 @@ export function createSequence(): Sequence {
 }
 
 /**
- * Merges calls that wait for the same work. All waiting calls share one run of `work`, which starts after the
- * last of these calls.
+ * Creates a function that merges calls which wait for the same work. All waiting calls share one run of `work`, which
+ * starts after the last of these calls.
  */
 export function createSharedStep<T>(inTurn: Sequence, work: () => Promise<T>): () => Promise<T> {
   let waiting: Promise<T> | undefined;

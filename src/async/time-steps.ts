@@ -1,4 +1,7 @@
-/** Delays results to time steps. A client can then measure only the number of steps and not the exact duration. */
+/**
+ * Delays results until the next multiple of a time step. A client can then measure only the number of steps and not the
+ * exact duration.
+ */
 import { pause } from './pause.ts';
 
 export interface TimeSteps {

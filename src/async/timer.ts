@@ -1,8 +1,8 @@
 import { createDeadline } from './deadline.ts';
 
-/** Creates timers. Tests replace it. */
+/** Creates timers. Tests replace this interface by their own timers. */
 export interface Timer {
-  /** Runs `action` after `delayMs`. Returns a function that cancels it. */
+  /** Runs `action` after `delayMs`. Returns a function that cancels the timer. */
   schedule(delayMs: number, action: () => void): () => void;
 }
 

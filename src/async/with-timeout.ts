@@ -2,8 +2,8 @@
 import { systemTimer, type Timer } from './timer.ts';
 
 /**
- * Waits for `work` until `ms` have passed or `signal` aborts. If `work` is not complete by then, also aborts the signal
- * that `work` received.
+ * Waits for `work` until `ms` have passed or `signal` aborts. If `work` is not complete by then, aborts the signal that
+ * `work` received.
  *
  * @throws the error of `work`, the reason of the signal, or an Error that contains `what` if the time is over
  */

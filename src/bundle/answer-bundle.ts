@@ -1,7 +1,7 @@
 /**
- * Serves the read API of a bundle's page from the bundle itself. All data comes from files that `check-bundle.ts`
- * compares with the signature: the description comes from the signed sidecar; screens, timeline and transcript
- * are computed from the cast.
+ * Serves the read API to the page of a bundle, with data from the bundle itself. All data comes from files that the
+ * signature covers and `check-bundle.ts` verifies. The description comes from the signed sidecar; screens, timeline and
+ * transcript are computed from the cast.
  */
 import type { PlayIndex } from '../screen/play-index.ts';
 import type { TranscriptDocument } from '../search/transcript-document.ts';
@@ -39,8 +39,8 @@ export function answerBundle(bundle: BundleReader): AnswerBundle {
     derived ??= deriveFrom(bundle, (share) => (progress = share)).then((found) => {
       made = found;
     });
-    // A short recording is ready after these turns of the event loop. For a long recording, the response contains only
-    // the progress.
+    // The data of a short recording is ready after these turns of the event loop. For a long recording, the first
+    // response contains only the progress.
     await Promise.race([derived, turns()]);
     return made;
   }
@@ -105,7 +105,7 @@ async function readSidecar(bundle: BundleReader): Promise<Fields | undefined> {
   return isRecord(parsed) ? parsed : undefined;
 }
 
-/** @throws Error if the bundle has no description of the recording */
+/** @throws Error if the bundle contains no valid description of the recording */
 async function readRecording(bundle: BundleReader): Promise<ListedRecording> {
   const sidecar = await readSidecar(bundle);
   const listed: unknown =

@@ -1,5 +1,5 @@
 /**
- * Plays a cast once, at full speed, and stores keyframes and marks for a player (`screen/play-index`). Runs in a
+ * Plays a cast once, at full speed, and collects keyframes and marks for a player (`screen/play-index`). Runs in a
  * separate thread, because the terminal emulator takes about a second of CPU time for 20 MB.
  */
 import { createActivity, PLAY_INDEX_VERSION } from '../screen/play-index.ts';
@@ -39,24 +39,27 @@ export interface BuildOptions {
   readonly onProgress: (bytes: number) => void;
 }
 
-/** Bytes of cast between two keyframes: about the maximum that a seek has to play. */
+/** Bytes of the cast between two keyframes. A seek has to play about this number of bytes at most. */
 const FRAME_EVERY_BYTES = 512 * 1024;
 /** Maximum size of all keyframes, as a fraction of the cast that was played so far. */
 const MAX_FRAME_SHARE = 1 / 4;
-/** Maximum work units of keyframes per byte of cast. Keyframes of large screens are therefore further apart. */
+/**
+ * Maximum work for keyframes, in units of `WorkBudget` per byte of the cast. Keyframes of large screens are therefore
+ * further apart.
+ */
 const FRAME_WORK = 64;
-/** Bytes between a failed keyframe and the next attempt; doubled after each consecutive failure. */
+/** Bytes of the cast between a failed keyframe and the next attempt; doubled after each consecutive failure. */
 const RETRY_AFTER_BYTES = 32 * 1024;
 const WRITE_LENGTH = 128 * 1024;
 /**
- * Maximum number of marks of each kind. Output that prints many marks of one kind cannot displace the marks of missing
- * output.
+ * Maximum number of marks of each kind. The limit is separate for each kind, so that output with many marks cannot
+ * displace the marks of missing output.
  */
 const MAX_MARKS = 1000;
 const MAX_MARK_TEXT = 200;
-/** Work units per cell of a thumbnail. */
+/** Units of `WorkBudget` per cell of a thumbnail. */
 const THUMBNAIL_WORK = 20;
-/** Minimum fraction of non-text characters in binary output. */
+/** Minimum fraction of non-text characters from which output counts as binary. */
 const BINARY_SHARE = 0.05;
 const MIN_BINARY = 64;
 
@@ -77,7 +80,7 @@ export async function buildPlayIndex(options: BuildOptions): Promise<BuiltIndex>
     }
     options.onProgress(offset);
   }
-  // an empty file has no header
+  // an empty file has no header, so the constructor throws
   builder ??= new IndexBuilder('', options);
   return builder.finish(isCut);
 }
@@ -94,7 +97,7 @@ function decodeLine(bytes: Uint8Array): { readonly text: string; readonly isVali
   }
 }
 
-/** Reports at the end whether the last byte was a line feed. */
+/** Passes chunks on, and reports at the end whether the last byte was a line feed. */
 async function* watchEnd(
   chunks: AsyncIterable<Uint8Array>,
   onEnd: (endsWithLineFeed: boolean) => void,
@@ -116,12 +119,12 @@ class IndexBuilder {
   readonly #activity = createActivity();
   readonly #frames: KeyframeEntry[] = [];
   readonly #marks: PlayMark[] = [];
-  /** Index in `#marks` of the running command. */
+  /** Index of the running command's mark in `#marks`. */
   #openCommand: number | undefined;
   #thumbnail: ThumbnailRows = [];
   #thumbnailAfter = 512;
   readonly #transcript: Transcript;
-  /** Work budget of emulator and transcript together. */
+  /** Work budget that the emulator and the transcript share. */
   readonly #budget = new WorkBudget();
   readonly #marksOf = new Map<PlayMark['kind'], number>();
   #markCount = 0;
@@ -183,7 +186,7 @@ class IndexBuilder {
 
   /** @param endsInLine true if the last byte was not a line feed. */
   async finish(endsInLine: boolean): Promise<BuiltIndex> {
-    // a last line that lacks only its line feed is complete
+    // a valid last line without a line feed is complete
     const isCut = endsInLine && this.#lastWasBad;
     this.#markPlaces(Number.POSITIVE_INFINITY);
     await this.#flush();
@@ -270,7 +273,8 @@ class IndexBuilder {
     if (!this.#budget.spend(work)) return;
     const screen = await takeSnapshot(this.#terminal, this.#scratch);
     if (screen === undefined) {
-      // The usual reason is an incomplete escape sequence at the end of the output. The next attempt then succeeds.
+      // The usual reason is an incomplete escape sequence at the end of the output so far. In this case, the next
+      // attempt succeeds.
       this.#nextFrame = offset + this.#retryAfter;
       this.#retryAfter *= 2;
       return;
@@ -317,9 +321,7 @@ class IndexBuilder {
 // oxlint-disable-next-line no-control-regex -- controls are what this looks for
 const ODD = /[\u0000-\u0006\u000e-\u001a\ufffd]/g;
 
-/**
- * Counts characters that occur in binary output but not in text. U+FFFD, which replaces invalid UTF-8, is one of them.
- */
+/** Counts characters that occur in binary output but not in text, including U+FFFD, which replaces invalid UTF-8. */
 function countOdd(text: string): number {
   return text.match(ODD)?.length ?? 0;
 }

@@ -8,7 +8,7 @@
  * <script type="application/json" data-bundle>{"version", "id", "madeAt", "files": {"cast": {"bytes"}, …}}</script>
  * ```
  *
- * Each piece is compressed separately, so a page reads any range of a long cast without the rest.
+ * Each piece is compressed separately, so the page can read any range of a long cast without the other pieces.
  */
 import { jsonOrUndefined } from '../wire/json-value.ts';
 import { isRecord } from '../wire/is-record.ts';
@@ -16,18 +16,18 @@ import { isRecord } from '../wire/is-record.ts';
 export const BUNDLE_VERSION = 2;
 /** Size of each piece of a file except the last, in bytes. */
 export const BUNDLE_PIECE_BYTES = 256 * 1024;
-/** Placeholder in the built page. The blocks replace it. */
+/** Placeholder in the built page, which the blocks of the bundle replace. */
 export const BUNDLE_MARK = '<!--bundle-->';
 
 /**
  * `cast`, `sidecar`, `notes`: the files of the store. `key`: the public key of the sidecar's signature, PEM. The page
- * shows only data from these files. `recording`: the recording's entry in the recorder's list; used only if the
- * recording has no signed sidecar of its own.
+ * shows only data from these files. `recording`: the entry of the recording in the recorder's list; used only if the
+ * recording has no sidecar, or if its session has several uploads.
  */
 const BUNDLE_FILES = ['recording', 'cast', 'sidecar', 'notes', 'key'] as const;
 export type BundleFile = (typeof BUNDLE_FILES)[number];
 
-/** Content of the last block. */
+/** Content of the last block, which describes the other blocks. */
 export interface BundleManifest {
   readonly version: typeof BUNDLE_VERSION;
   readonly id: string;

@@ -1,7 +1,7 @@
 /**
- * Verifies a bundle in the browser that opens it: the key signed the sidecar, and cast and notes match the sidecar. The
- * check shares no code with the recorder, and uses only the Web Crypto API. A bundle cannot prove that the key belongs
- * to a recorder, or that the store is complete.
+ * Verifies a bundle in the browser that opens it: checks that the key signed the sidecar, and that cast and notes match
+ * the sidecar. The check shares no code with the recorder, and uses only the Web Crypto API. A bundle cannot prove that
+ * the key belongs to a recorder, or that the store is complete.
  */
 import { decodeBase64 } from '../wire/base64.ts';
 import { splitSignature, type SidecarSignature } from '../wire/recorder-api/sidecar-signature.ts';
@@ -25,7 +25,7 @@ export interface BundleCheck {
 
 type Bytes = Uint8Array<ArrayBuffer>;
 
-/** Reports faults of the file as a result; never throws for them. */
+/** Reports faults of the file in the result, and never throws an error for them. */
 export async function checkBundle(bundle: BundleReader): Promise<BundleCheck> {
   try {
     return await check(bundle);
@@ -82,7 +82,7 @@ async function check(bundle: BundleReader): Promise<BundleCheck> {
   return { verdict: 'verified', findings, covers: coveredBy(evidence), keyId };
 }
 
-/** Describes the data that the page shows and the signature covers, see `answer-bundle.ts`. */
+/** Describes the shown data that the signature covers (see `answer-bundle.ts`). */
 function coveredBy({ cast, notes }: SignedDocument['evidence']): readonly string[] {
   return [
     'who, where, user, command, times, exit and gaps: from the signed description of the recording',
@@ -98,7 +98,7 @@ function none(why: string): BundleCheck {
   return { verdict: 'none', findings: [why], covers: [] };
 }
 
-/** Returns undefined if the kind of key is unknown. */
+/** Verifies a signature. Returns undefined if this browser does not support the kind of key. */
 async function verifies(spki: Bytes, { message, signature }: SidecarSignature): Promise<boolean | undefined> {
   let key: CryptoKey;
   try {
@@ -109,7 +109,7 @@ async function verifies(spki: Bytes, { message, signature }: SidecarSignature): 
   return crypto.subtle.verify('Ed25519', key, decodeBase64(signature), new TextEncoder().encode(message));
 }
 
-/** Block hashes of a file, see `tsrecorder/evidence/line-seal`. */
+/** Hashes of the blocks of a file (see `tsrecorder/evidence/line-seal`). */
 interface FileSeal {
   readonly bytes: number;
   readonly chain: string;

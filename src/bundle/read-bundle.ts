@@ -10,7 +10,7 @@ export interface BundleReader {
   read(file: BundleFile, start?: number, end?: number): Promise<Uint8Array<ArrayBuffer>>;
 }
 
-/** @param block returns the text of a block of the page. */
+/** @param block returns the text of a `<script>` block of the page. */
 export function openBundle(
   manifest: BundleManifest,
   block: (file: BundleFile, piece: number) => string | undefined,
@@ -51,8 +51,8 @@ const MAX_UNPACKED = 8;
 /**
  * Decodes a piece.
  *
- * @param bytes required length of the piece. If a piece were longer, a check that reads ranges across pieces would skip
- * bytes of the next piece
+ * @param bytes required length of the piece. With a longer piece, a read across pieces would skip bytes of the next
+ * piece
  * @throws Error if the piece is missing or has another length
  */
 async function unpack(text: string | undefined, name: string, bytes: number): Promise<Uint8Array> {

@@ -9,11 +9,11 @@ import {
 } from './bundle-format.ts';
 import { isRecord } from '../wire/is-record.ts';
 
-/** Sources of the data. The player page and the command line implement them. */
+/** Sources of the data. The player page and the command line each implement this interface. */
 export interface BundleSources {
   readonly recording: ListedRecording;
   readonly cast: () => AsyncIterable<Uint8Array>;
-  /** Undefined if there is none. */
+  /** Undefined if the recording has no sidecar. */
   readonly sidecar: () => Promise<Uint8Array | undefined>;
   readonly notes: () => Promise<AsyncIterable<Uint8Array> | undefined>;
   /** JSON response of `/evidence`. Only the key and the number of parts are used. */
@@ -32,7 +32,7 @@ export interface BundleOptions {
 const encoder = new TextEncoder();
 
 /**
- * Returns the text of the file in pieces.
+ * Returns the text of the HTML file in pieces.
  *
  * @throws RangeError if `page` has no placeholder.
  */
@@ -85,7 +85,7 @@ function json(value: unknown): AsyncGenerator<Uint8Array> {
   return once(encoder.encode(JSON.stringify(value)));
 }
 
-/** Escapes text so that it cannot end its block. */
+/** Escapes text so that it cannot end the `<script>` block that contains it. */
 function escaped(text: string): string {
   return text.replaceAll('<', '\\u003c');
 }

@@ -6,7 +6,7 @@ import { RECORDER_OPTION } from './index-commands.ts';
 
 const LIST = (value: string, before: readonly string[] = []): readonly string[] => [...before, value];
 
-/** Adds `report`, which writes its exit code to `outcome`. */
+/** Adds the command `report`, which writes its exit code to `outcome`. */
 export function addReport(
   command: (name: string, description: string) => Command,
   context: CommandContext,
