@@ -9,7 +9,7 @@ export interface ClusterEvents {
   record(about: ApiObject, reason: string, message: string, type?: 'Normal' | 'Warning'): void;
 }
 
-/** Creates a recorder for `store` that keeps the last `maxEvents` events of the cluster. */
+/** Creates a writer that stores Events in `store`. The store keeps the last `maxEvents` Events of the cluster. */
 export function createClusterEvents(store: Store, now: () => Date, maxEvents = 500): ClusterEvents {
   const kept: (readonly [string, string])[] = [];
   return {

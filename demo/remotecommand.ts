@@ -15,8 +15,8 @@ const FIRST_SIZE_MS = 300;
 const HANG_UP_MS = 2_000;
 
 /**
- * Runs a command for an exec session until it has exited and the client has all output. Never rejects, because the
- * client gets errors as a status. If the client disconnects, the command is stopped.
+ * Runs a command for an exec session. Resolves when the command has exited and the client has received all output.
+ * Never rejects, because the client gets errors as a status. If the client disconnects, the command is stopped.
  */
 export async function serveExec(
   pod: RunningPod,
@@ -100,8 +100,8 @@ function connect(program: RunningProcess, { stdout, stderr }: RemoteStreams): re
 }
 
 /**
- * Copies input to a program. If the program closes its input, further input is discarded, so that it does not block
- * the session.
+ * Copies input to a program. If the program closes its input, further input is discarded, because unread input would
+ * block the session.
  */
 function pump(input: Readable | undefined, program: RunningProcess, endWithInput: boolean): void {
   if (input === undefined) return;

@@ -137,7 +137,8 @@ function runStep(text, cwd, stage) {
     return;
   }
   if (/^npm ci (?!--omit=dev)/.test(text)) {
-    // The packages of this checkout are linked one by one, so that the tree does not share caches in node_modules.
+    // The packages of this checkout are linked one by one, so that the tree does not share the caches in node_modules
+    // with the checkout.
     mkdirSync(join(cwd, 'node_modules'));
     for (const entry of readdirSync(join(root, 'node_modules'))) {
       if (entry !== '.cache')

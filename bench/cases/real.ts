@@ -1,5 +1,5 @@
 /**
- * Cases with a real API server and a real node, which are both slower than the upstream server of the benchmark.
+ * Cases with a real API server and a real Kubernetes node. Both are slower than the upstream server of the benchmark.
  */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -24,15 +24,15 @@ export interface Bench {
   say(line: string): void;
 }
 
-/** The compiled programs of this checkout, or of the checkout for comparison. */
+/** `here`: the compiled programs of this checkout; `before`: those of the checkout for comparison. */
 export type Version = 'here' | 'before';
 
 export interface BenchOptions {
   /** A folder for CPU profiles of gateways and recorders. Profiling makes these processes slightly slower. */
   readonly profiles?: string | undefined;
-  /** Another checkout, with its own packages installed, to compare with. */
+  /** Another checkout, to compare with this one. Its packages must be installed. */
   readonly before?: string | undefined;
-  /** Flag for the Node process of the gateways. */
+  /** Flags for Node.js in the processes of gateways. */
   readonly flags?: readonly string[] | undefined;
 }
 

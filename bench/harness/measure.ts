@@ -57,9 +57,9 @@ export async function measureCase(
   // the first round is a warm-up for the JIT compilers and does not count
   const first = benchmark.fresh === true || benchmark.constantLoad === true ? 0 : -1;
   for (let round = first; round < rounds; round += 1) {
-    // alternate the order, so that no peer always follows the same one
+    // alternate the order, so that a peer does not always follow the same other peer
     for (const [name, peer] of round % 2 === 0 ? [...peers] : [...peers].toReversed()) {
-      // the reference gets only one attempt: with the benchmark's own upstream server, the reference would fail again
+      // the reference gets only one attempt, because it would fail again with the benchmark's own upstream server
       const patience = name.startsWith('reference') && benchmark.run === undefined ? 1 : MAX_FAILURES;
       if ((failures.get(name) ?? []).length >= patience) continue;
       const fresh = benchmark.fresh === true ? await startedAnew(peer) : peer;
@@ -212,7 +212,7 @@ function isLookedAt(benchmark: BenchCase, peer: Peer): boolean {
   return benchmark.recordedBytesPerUnit !== undefined && peer.recorder !== undefined;
 }
 
-/** Bytes on the recorder's disk after it has stored the session. */
+/** Bytes on the recorder's disk after the recorder has stored the session. */
 async function restOf(folder: string): Promise<number> {
   let last = -1;
   for (let look = 0; look < MAX_LOOKS; look += 1) {

@@ -1,5 +1,5 @@
 /**
- * The recorder as `tailcast recorder` composes it, on a folder, for uploads from this machine.
+ * The recorder of `tailcast recorder`, with a folder as its store. Accepts uploads from this machine.
  *
  *   node recorder.js <folder>      prints {"port":…}
  */

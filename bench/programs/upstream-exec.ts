@@ -1,10 +1,10 @@
-/** Programs of the benchmark's API server with known output. */
+/** Programs with known output, which the benchmark's API server runs. */
 import type { TLSSocket } from 'node:tls';
 import { BLOCK_BYTES, createBlock, type Content } from './content.ts';
 import { LINES_BLOCK, LINE_BYTES, PROMPT } from './exec-content.ts';
 import { serveSession, type Session } from './exec-session.ts';
 
-/** Maximum size of a read from a container in a Kubernetes server, and of one frame. */
+/** Maximum size of one read from a container, and of one frame. Kubernetes servers use the same size. */
 const FRAME_BYTES = 32 * 1024;
 
 /** Accepts the upgrade and runs the command. `rest` contains the bytes after the headers of the request. */

@@ -1,4 +1,4 @@
-/** The time span that is measured. Earlier work, such as handshakes, is excluded. */
+/** The period that is measured. Earlier work, such as handshakes, is excluded. */
 export interface Window {
   readonly isOver: () => boolean;
   /** Ends the measurement; call it after the last response. */

@@ -137,7 +137,7 @@ async function watch(
   while (performance.now() < endMs) {
     await pause(SAMPLE_MS);
     for (const role of roles) {
-      // Does not send the signal to the index process: this process has no handler, so the signal would stop it.
+      // The signal would stop processes without a handler, such as the index process.
       for (const pid of familyOf(role.child.pid ?? 0)) if (handlesUsr2(pid)) process.kill(pid, 'SIGUSR2');
     }
     await pause(COLLECT_MS);

@@ -143,7 +143,7 @@ export class RequestStore {
 
   /**
    * Moves a denied or revoked record to a new object. Earlier, approved versions of the record are signed for the uid
-   * of the old object. If somebody restores such a version, it is therefore invalid.
+   * of the old object. A restored copy of such a version is therefore invalid.
    */
   async #renew(oldUid: string, record: AccessRecord): Promise<void> {
     const { signal, log, monotonicMs } = this.#deps;

@@ -213,8 +213,8 @@ export class AccessRequests implements Elevations {
   }
 
   /**
-   * Returns the requests that a caller may see: the requests of the caller, and requests that the caller may decide.
-   * Newest first.
+   * Returns the requests that a caller may see, newest first: the requests of the caller, and requests that the caller
+   * may decide.
    */
   async list(viewer: Decider, signal: AbortSignal): Promise<readonly AccessRecord[]> {
     await this.#store.ready(signal);
@@ -239,7 +239,7 @@ export class AccessRequests implements Elevations {
 
   /**
    * Returns the existing access request of a caller for this access: a granted request that these rules allow, a
-   * pending request, or a recently refused request.
+   * pending request, or a recently denied or revoked request.
    */
   #find(petition: Petition, rules: readonly AccessRule[]): AccessRecord | undefined {
     const now = this.#deps.unixMs();
