@@ -149,7 +149,7 @@ function filesOf(discovery: Extract<Discovery, { directory: string }>): ClusterS
   const { directory } = discovery;
   const list = async (): Promise<readonly string[]> => {
     const entries = await readdir(directory);
-    // Mounted volumes contain hidden links such as `..data`.
+    // Hidden files are ignored, because mounted volumes contain links such as `..data`.
     return entries.filter((entry) => !entry.startsWith('.')).map((entry) => join(directory, entry));
   };
   return followFiles({

@@ -362,7 +362,7 @@ class ClusterManager implements Clusters {
         );
       }
     } catch {
-      // the checks are aborted only when the gateway stops
+      // an error is expected only if the gateway stops, which aborts the checks
     }
   }
 

@@ -1,4 +1,4 @@
-/** The server of the gateway role: gate, requests, sessions and recorders. */
+/** Assembles the server of the gateway role: gate, requests, sessions and recorders. */
 import type { GatewayConfig } from '../config/gateway.ts';
 import type { AccessRequests } from '../access/requests.ts';
 import { capacityOf, readMemory } from '../memory/capacity.ts';

@@ -2,7 +2,9 @@ import { readFileSync } from 'node:fs';
 import { parseDocument } from 'yaml';
 import { TailcastError, errorReason } from '../errors.ts';
 
-/** Maximum size of a configuration file, in bytes. A larger file is not a configuration file. */
+/**
+ * Maximum size of a configuration file, in bytes. A larger file is rejected, because it cannot be a configuration file.
+ */
 const MAX_FILE_BYTES = 1 << 20;
 
 /**

@@ -82,7 +82,7 @@ function byNode({ nodeOf }: RecorderFacts, addresses: readonly string[]): readon
   return [...nodes.values()].slice(0, MAX_RECORDERS);
 }
 
-/** Probes the addresses of a node until one responds. */
+/** Probes the addresses of a tailnet node until one of them responds. */
 async function probeNode(
   facts: RecorderFacts,
   addresses: readonly string[],

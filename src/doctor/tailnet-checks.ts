@@ -1,4 +1,4 @@
-/** Checks that tailscaled runs and is connected, and checks the properties of this node. */
+/** Checks that tailscaled runs and is connected, and checks the properties of this tailnet node. */
 import type { TailnetStatus } from '../tailnet/tailnet-status.ts';
 import { failed, ok, warning, type Check } from './checks.ts';
 
