@@ -41,7 +41,7 @@ export const GATEWAY_SETTINGS = {
     '<string|/file>',
   ),
   identity: setting(
-    'source of the caller’s identity: tailscaled, or one fixed identity on loopback listeners',
+    'source of the caller’s identity: tailscaled, or (only on loopback listeners) one fixed identity',
     oneOf('tailscale', 'static'),
     'tailscale',
   ),
@@ -149,7 +149,7 @@ export const GATEWAY_SETTINGS = {
     '<directory|off>',
   ),
   lateKeyFile: textSetting(
-    'key that encrypts lateDirectory, 32 bytes in base64; gateways that share the directory need the same key; ' +
+    'file with the key that encrypts lateDirectory (32 bytes in base64); gateways that share it need the same key; ' +
       'default: the systemd credential ' +
       'late.key, or late.key in the state directory',
     '<file>',

@@ -94,7 +94,7 @@ export const RECORDER_SETTINGS = {
   ui: setting('serve the player', flag, true),
   hosts: listSetting('additional host names of the player; loopback is always allowed', '<names>'),
   identity: setting(
-    'source of the uploader’s identity: tailscaled, or loopback for this machine only',
+    'source of the uploader’s identity: tailscaled, or loopback, which accepts only this machine',
     oneOf('tailscale', 'loopback'),
     'tailscale',
   ),
@@ -158,7 +158,7 @@ export const RECORDER_SETTINGS = {
     0,
   ),
   minRetentionDays: setting(
-    'minimum age, in days, of recordings that maxStoreBytes may remove; if all are younger, new sessions are refused',
+    'minimum age, in days, of recordings that maxStoreBytes may remove; a store full of younger ones gets no sessions',
     wholeNumber(0, 36_500),
     1,
   ),
