@@ -14,7 +14,7 @@
  * - `--update`: merges the named cases into the last results
  * - `--before=<checkout>`: also runs gateway and recorder of another checkout (needs `npm ci` there); writes no results
  * - `--peers=tailcast,go`: runs only these peers, and with `--before` also their counterparts
- * - `--node=<flag>`: passes a flag to the gateways' Node
+ * - `--node=<flag>`: passes a flag to Node.js in the gateways
  *
  * Each process (upstream, proxies, recorder, load) is separate and uses loopback. Absolute numbers change over time on
  * a shared machine, so the results are ratios of medians over interleaved rounds. Results are written after all cases

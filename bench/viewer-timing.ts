@@ -120,7 +120,7 @@ await using bare = await startWith(0);
 const list = '/api/v1/recordings?limit=50';
 const id = (seconds: number): string =>
   encodeURIComponent(`nNODE_${new Date(1_700_000_000_000 + seconds * 1000).toISOString()}`);
-// the first list loads the permissions
+// the first request of a list loads the permissions of the viewer
 await ask({ of: full, path: list });
 console.log(
   `${hidden} hidden recordings, ${VISIBLE} to be seen, ${rounds} rounds; a chance deviation is ` +

@@ -39,8 +39,8 @@ export function isSocketOf(own: number, tables: string, address: string, port: n
 }
 
 /**
- * Returns the forms in which Linux may list an address. The words are in the byte order of the machine, and an IPv4
- * address may be listed as an IPv4-mapped IPv6 address.
+ * Returns the forms in which Linux may list an address. Linux writes addresses as 32-bit words in the byte order of the
+ * machine, and may list an IPv4 address as an IPv4-mapped IPv6 address.
  */
 function namesOf(address: string): readonly string[] {
   if (!isIPv4(address)) return [`${'0'.repeat(24)}${words([0, 0, 0, 1])}`];

@@ -92,7 +92,7 @@ async function runCommand(
   else await serveAttach(container, options, streams);
 }
 
-/** stdout and stderr are always enabled. A terminal has no separate stderr. */
+/** stdout is always enabled. stderr is enabled only without a terminal, because a terminal merges stdout and stderr. */
 function parseStreamOptions(query: URLSearchParams): StreamOptions {
   const tty = flagOf(query, 'tty');
   return { stdin: flagOf(query, 'stdin'), stdout: true, stderr: !tty, tty };

@@ -12,7 +12,7 @@ const SESSION_PEERS: readonly PeerName[] = [
   'reference',
   'reference-recorded',
 ];
-/** A variant that is measured only in cases that show its cost. */
+/** A variant of tailcast that is measured only in cases that show the cost of the variant. */
 const DURABLE_FIRST = 'tailcast-durable-first' satisfies PeerName;
 
 const TRANSPORTS = ['spdy', 'websocket'] as const satisfies readonly Transport[];

@@ -223,7 +223,8 @@ async function restOf(folder: string): Promise<number> {
     last = bytes;
     await delay(LOOK_MS);
   }
-  // the recorder keeps an interrupted session open for a while, because the session may continue
+  // a session is still open: the recorder keeps an interrupted session open for a while, because the session may
+  // continue
   return last;
 }
 

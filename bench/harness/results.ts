@@ -14,7 +14,7 @@ export interface RunResults {
   readonly facts: readonly Fact[];
 }
 
-/** A figure that does not belong to a case. */
+/** A measured value that does not belong to a case. */
 export interface Fact {
   readonly name: string;
   readonly value: number;

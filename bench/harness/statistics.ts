@@ -38,9 +38,9 @@ export type Rounds = readonly (number | null | undefined)[];
 const T95 = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228] as const;
 
 /**
- * Compares two peers by the ratio of each round, so that disturbances of the machine affect both equally. The
- * interval is Student's t over logarithms of ratios, because a bootstrap would be too narrow for few rounds. Longer
- * series use the last entry of the table, which is slightly too wide.
+ * Compares two peers by the ratio of each round, so that disturbances of the machine affect both equally. The interval
+ * is Student's t over logarithms of ratios, because a bootstrap would be too narrow for few rounds. For more rounds
+ * than the table covers, the last entry of the table is used, so the interval is slightly too wide.
  * @returns undefined with fewer than two common rounds
  */
 export function compareRounds(ours: Rounds, theirs: Rounds): Comparison | undefined {

@@ -238,7 +238,7 @@ async function start(
     : speakWebSocket(socket, first, onOutput);
 }
 
-/** Sends the upgrade request. Resolves with the bytes after the 101. */
+/** Sends the upgrade request. Resolves with the bytes after the headers of the 101 response. */
 function upgrade(
   socket: Socket,
   transport: Transport,

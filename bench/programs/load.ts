@@ -1,6 +1,6 @@
 /**
- * The load generator: one process for a complete run, so that its JIT state is the same for all proxies. Reads a plan
- * per line and prints the result (`plan.ts`).
+ * The load generator: one process for a complete run, so that its JIT state is the same for all proxies. Reads one plan
+ * from each line of input, and prints the result as a line (`plan.ts`).
  */
 import { createInterface } from 'node:readline';
 import { loadHandshakes, loadWatches } from './load-connections.ts';

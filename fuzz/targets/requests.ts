@@ -76,7 +76,7 @@ const canonicalTarget: FuzzTarget = {
     ensure(!/(?:^|[/\\])\.{1,2}(?:$|[/\\])/.test(target.path), 'a dot segment got through');
     if (!PROXIED.test(target.rawPath)) {
       ensure(!/\/\/|[\\;%]/.test(target.path), 'a second decoding would change the path');
-      // a proxy that normalises URLs like a browser would forward the same target
+      // a proxy that normalises URLs as browsers do must forward the same target
       ensureEqual(
         decodeURIComponent(new URL(`http://h${raw}`).pathname),
         target.path,

@@ -24,7 +24,10 @@ const LOCK = z.looseObject({
   packages: z.record(z.string(), z.looseObject({ dev: z.boolean().optional() })),
 });
 
-/** Creates the tree of the npm package: the build, the entry points, licences, and the tested versions. */
+/**
+ * Creates the tree of the npm package: the build, the entry points, the licence, manual pages, and a lock file with the
+ * tested versions of dependencies.
+ */
 export function stagePackage(folder: string, project: Pick<Project, 'manifest' | 'commit'>): void {
   rmSync(folder, { recursive: true, force: true });
   mkdirSync(join(folder, 'scripts'), { recursive: true });

@@ -46,7 +46,7 @@ const RECORDING = z.discriminatedUnion('mode', [
 
 const RECORD = z.strictObject({
   id: z.string(),
-  /** Number that increases with each change. An older record of the same object is invalid. */
+  /** Number that increases with each change. A record of the same object with a lower number is invalid. */
   revision: z.int(),
   state: z.enum(['pending', 'granted', 'denied', 'revoked', 'expired']),
   requester: PERSON,

@@ -324,7 +324,7 @@ export class AccessRequests implements Elevations {
   }
 
   /**
-   * Returns the rule under which a granted record allows a request. After this access was revoked, only rules that
+   * Returns the rule under which a granted record allows a request. If this access was revoked before, only rules that
    * require an approval count.
    */
   #grantingRule(
@@ -429,7 +429,7 @@ const RANK: Readonly<Record<AccessRecord['state'], number>> = {
 };
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
-/** True if this caller is an approver of a request, who may approve, deny or revoke the request. */
+/** True if this caller is an approver of a request. Approvers may approve, deny or revoke the request. */
 export function mayDecideAbout(
   { requester, approvers, cluster }: AccessRecord,
   { identity, groupsIn }: Decider,
