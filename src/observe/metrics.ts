@@ -67,7 +67,7 @@ function createClusterGauges(registry: Registry, makers: MetricMakers) {
     }),
     endpointUp: new Gauge({
       name: 'tailcast_cluster_endpoint_up',
-      help: '1 if the API server is available, else 0.',
+      help: '1 if the API server at this endpoint is available, else 0.',
       labelNames: ['cluster', 'endpoint'],
       registers,
     }),
@@ -99,7 +99,7 @@ function createSessionMetrics(makers: MetricMakers) {
     ),
     outputHeldUp: counter(
       'tailcast_output_held_up_total',
-      'Sessions whose API server waited because the output buffer was full.',
+      'Sessions in which the API server waited, because the output buffer was full.',
     ),
     bufferFileLosses: counter(
       'tailcast_output_file_failures_total',
@@ -164,7 +164,7 @@ function createLateMetrics({ labelled, gauge }: MetricMakers) {
     ),
     journalRefusals: labelled(
       'tailcast_journal_refusals_total',
-      'Output that the journal could not store, by reason. The sessions waited for the recorder.',
+      'Times that the journal could not store output, by reason. The sessions waited for the recorder.',
       'reason',
       ['room', 'disk'],
     ),
@@ -190,7 +190,7 @@ function createRequestMetrics(registry: Registry, makers: MetricMakers) {
   });
   const duration = new Histogram({
     name: 'tailcast_request_duration_seconds',
-    help: 'Time from admission to the last byte, except for long-running requests.',
+    help: 'Time of a request from admission to the last byte, without long-running requests.',
     labelNames: ['protocol'],
     buckets: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60],
     registers,
