@@ -57,7 +57,7 @@ export const OPERATOR_SETTINGS = {
   ),
   defaultTags: setting('tags for resources that name no tags', textList, ['tag:k8s'], '<tags>'),
   allowedTags: setting(
-    'tags, in addition to defaultTags, that Services, Ingresses and Gateways may name: tag or namespace=tag',
+    'additional tags that Services, Ingresses and Gateways may name: tag (in all namespaces) or namespace=tag',
     allowedTags,
     [],
     '<tags>',

@@ -138,7 +138,7 @@ export const RECORDER_SETTINGS = {
     text,
     'tailcast',
   ),
-  searchCa: textSetting('CA certificates (PEM) for searchUrl; default: the CAs of Node', '<file>'),
+  searchCa: textSetting('CA certificates (PEM) for searchUrl; default: the CAs of Node.js', '<file>'),
   searchCredentials: textSetting(
     'file with user:password or a token for searchUrl; needs https:// or a loopback address',
     '<file>',
@@ -158,7 +158,8 @@ export const RECORDER_SETTINGS = {
     0,
   ),
   minRetentionDays: setting(
-    'minimum age, in days, of recordings that maxStoreBytes may remove; a store full of younger ones gets no sessions',
+    'minimum age, in days, of recordings that maxStoreBytes may remove; if all are younger and the store is full, ' +
+      'new sessions are refused',
     wholeNumber(0, 36_500),
     1,
   ),
