@@ -17,7 +17,12 @@ const MINUTE = 60_000;
 /** Maximum number of characters that are kept of a step's output. The script reads the last line of this text. */
 const KEPT_OUTPUT = 64 * 1024;
 const SHOWN_FAILURES = 40;
+/** Number of failed tests after which `npm test` starts no further file: each may wait until its time limit, twice. */
+const MAX_FAILURES = 10;
+/** Minutes after which all steps are ended, so that the summary is printed before CI ends the script after 90 minutes. */
+const TOTAL_MINUTES = 80;
 const isNightly = process.argv.includes('--nightly');
+const deadline = isNightly ? Infinity : Date.now() + TOTAL_MINUTES * MINUTE;
 /** Suites with real peers that run for each change. `npm run test:real` without arguments runs all suites. */
 const REAL_SUITES = [
   'tailnet',
@@ -113,7 +118,14 @@ async function vitestSuite(title, command, limitMs) {
   const report = newReport();
   await step(
     title,
-    [...command, '--', '--reporter=default', '--reporter=json', `--outputFile.json=${report}`],
+    [
+      ...command,
+      '--',
+      `--bail=${MAX_FAILURES}`,
+      '--reporter=default',
+      '--reporter=json',
+      `--outputFile.json=${report}`,
+    ],
     limitMs,
   );
   if (!existsSync(report)) {
@@ -156,8 +168,9 @@ function add(title, passed, failed, skipped) {
 }
 
 /** Runs a command and prints its output. Resolves with the last part of the output. */
-async function step(title, [program, ...args], limitMs) {
+async function step(title, [program, ...args], longestMs) {
   console.log(`\n=== ${title}`);
+  const limitMs = Math.max(1000, Math.min(longestMs, deadline - Date.now()));
   const started = Date.now();
   let output = '';
   const code = await new Promise((resolve) => {
@@ -167,7 +180,7 @@ async function step(title, [program, ...args], limitMs) {
       output = (output + chunk.toString()).slice(-KEPT_OUTPUT);
     });
     const timer = setTimeout(() => {
-      console.log(`ci: ${title} took longer than ${limitMs / MINUTE} minutes and is ended`);
+      console.log(`ci: ${title} took longer than ${Math.round(limitMs / MINUTE)} minutes and is ended`);
       if (child.pid !== undefined) process.kill(-child.pid, 'SIGKILL');
     }, limitMs);
     child.on('error', (error) => resolve(error.message));
