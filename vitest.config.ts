@@ -29,7 +29,8 @@ export default defineConfig({
     hookTimeout: 180_000,
     expect: { poll: { interval: 20, timeout: 60_000 } },
     pool: 'forks',
-    maxWorkers: availableParallelism(),
+    // One more than processors, because several files wait a minute until a recorder marks a session as interrupted.
+    maxWorkers: availableParallelism() + 1,
     globalSetup: ['test/support/announce.ts', 'test/support/scratch.ts'],
     // A verification run shares its machine with others: what depends on time gets a second try there, and only there.
     retry: process.env['CI'] === 'true' ? 1 : 0,

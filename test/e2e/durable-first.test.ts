@@ -29,31 +29,27 @@ async function recordedOutput(recorder: RoleProcess): Promise<string> {
 }
 
 describe('a gateway that shows only what is durable', () => {
-  // The shell writes a hundred lines per second, so each kill happens at a different position of a line. There are only
-  // two cases, because each case waits a minute until the recorder marks the session as interrupted.
-  it.each([17, 41])(
-    'has recorded all that was seen when it and its recorder are killed after line %s',
-    async (line) => {
-      await using cleanup = new AsyncDisposableStack();
-      cleanup.defer(() => rm(join(site.directory, 'recordings'), { recursive: true, force: true }));
-      const name = `line-${line}`;
-      const recorder = await site.startRecorder(name);
-      const gateway = await site.startGateway([recorder], { 'recorder-window': '0' });
-      const count = 'i=0; while :; do i=$((i+1)); echo "line-$i-"; sleep 0.008; done';
-      const shell = await site.exec(gateway, ['sh', '-c', count]);
-      await shell.until(`line-${line}-`);
-      await delay(line % 10);
-      recorder.signal('SIGKILL');
-      gateway.signal('SIGKILL');
-      await Promise.all([recorder.stop(), gateway.stop(), shell.over]);
-      const again = await site.startRecorder(name);
-      cleanup.defer(async () => void (await again.stop()));
-      const recorded = await recordedOutput(again);
-      expect(shell.output).toContain(`line-${line}-`);
-      expect(recorded.slice(0, shell.output.length)).toBe(shell.output);
-    },
-    180_000,
-  );
+  // There is only one case, because it waits a minute until the recorder marks the session as interrupted.
+  it('has recorded all that was seen when it and its recorder are killed', async () => {
+    const line = 41;
+    await using cleanup = new AsyncDisposableStack();
+    cleanup.defer(() => rm(join(site.directory, 'recordings'), { recursive: true, force: true }));
+    const name = `line-${line}`;
+    const recorder = await site.startRecorder(name);
+    const gateway = await site.startGateway([recorder], { 'recorder-window': '0' });
+    const count = 'i=0; while :; do i=$((i+1)); echo "line-$i-"; sleep 0.008; done';
+    const shell = await site.exec(gateway, ['sh', '-c', count]);
+    await shell.until(`line-${line}-`);
+    await delay(line % 10);
+    recorder.signal('SIGKILL');
+    gateway.signal('SIGKILL');
+    await Promise.all([recorder.stop(), gateway.stop(), shell.over]);
+    const again = await site.startRecorder(name);
+    cleanup.defer(async () => void (await again.stop()));
+    const recorded = await recordedOutput(again);
+    expect(shell.output).toContain(`line-${line}-`);
+    expect(recorded.slice(0, shell.output.length)).toBe(shell.output);
+  }, 180_000);
 });
 
 /** Writes bursts, so that many lines are in transfer at any moment. */
@@ -63,8 +59,8 @@ const FLOOD = 'seq -f "line-%.0f-" 1 100000000';
 
 describe('a gateway that shows what it has on disk, or its recorder has', () => {
   it.each([
-    ...[17, 23, 31, 41, 53, 67, 79].map((line) => ({ what: 'bursts', count: BURSTS, line })),
-    ...[20_000, 100_000, 300_000, 700_000].map((line) => ({ what: 'a flood', count: FLOOD, line })),
+    ...[17, 41, 79].map((line) => ({ what: 'bursts', count: BURSTS, line })),
+    ...[20_000, 700_000].map((line) => ({ what: 'a flood', count: FLOOD, line })),
   ])(
     'brings all that was seen to the only recorder after both were killed after line $line of $what',
     async ({ line, count }) => {
