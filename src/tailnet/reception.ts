@@ -23,9 +23,9 @@ export interface ReceptionOptions {
   readonly headerTimeoutMs: number;
   readonly handshakeTimeoutMs: number;
   readonly maxHalfOpen: number;
-  /** True to add the server name and the destination to the peer. */
+  /** True to add the server name and the destination address of a connection to its `Peer`. */
   readonly withEntry?: boolean;
-  /** Cluster of all connections of the listener. */
+  /** Name of the Kubernetes cluster to which all connections of the listener go. */
   readonly cluster?: string | undefined;
   /** Called when a connection is ready, in the same tick. */
   readonly handOver: (socket: Socket, alpn: Alpn, peer: Peer) => void;
@@ -49,9 +49,9 @@ export function createReception(options: ReceptionOptions): Reception {
 
   function handOver(raw: Socket, socket: Socket, alpn: Alpn, peer: Peer): void {
     halfOpen.delete(raw);
-    // Until the connection is ready, an end from the client closes it. After that, an HTTP/1.1 client may
-    // still get a response. HTTP/2 ends streams separately, and Node's sessions expect that the socket closes
-    // automatically.
+    // While the connection is not ready, the socket closes when the client ends its side. Afterwards, an HTTP/1.1
+    // client that has ended its side can still get a response. HTTP/2 ends streams separately, and Node.js's HTTP/2
+    // sessions expect that the socket closes automatically.
     socket.allowHalfOpen = alpn === 'http/1.1';
     options.handOver(socket, alpn, peer);
   }

@@ -38,7 +38,7 @@ export function resolveRecorderTags(
     .toSorted((a, b) => (a.addresses[0] ?? '').localeCompare(b.addresses[0] ?? '', 'en', { numeric: true }));
 }
 
-/** True if the node at `address` (`ip:port`) has one of `tags`. The node may also be this node. Pure. */
+/** True if the node at `address` (`ip:port`) has one of `tags`. That node may be this node itself. Pure. */
 function nodeCarries(status: TailnetStatus, address: string, tags: readonly string[]): boolean {
   const wanted = normaliseAddress(parseAddressPort(address)?.address ?? '');
   if (wanted === undefined) return false;
@@ -74,7 +74,7 @@ export function createTagResolver(options: {
     refreshAfterMs: maxAgeMs,
     retryAfterMs: 0,
     now,
-    // Never called, because a value becomes unusable before its background reload.
+    // Never called: a cached value is already unusable at the age at which a background reload would start.
     onBackgroundFailure: () => undefined,
   });
   return {

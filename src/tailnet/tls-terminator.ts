@@ -1,9 +1,9 @@
 /**
  * Server side of TLS for connected sockets. Their PROXY header has already been read.
  *
- * A `tls.Server` that does not listen receives the sockets through its `connection` event, as Node documents. It takes
- * over their native handles, so that encrypted bytes do not pass through JavaScript. Bytes that were already read from
- * a socket are also passed to the server.
+ * A `tls.Server` that does not listen receives the sockets through its `connection` event, as the Node.js documentation
+ * describes. The server takes over their native handles, so that encrypted bytes do not pass through JavaScript. Bytes
+ * that were already read from a socket are also passed to the server.
  */
 import type { Socket } from 'node:net';
 import { createServer, type SecureContext, type TLSSocket } from 'node:tls';
@@ -111,7 +111,7 @@ export function createTlsTerminator(options: {
   };
 }
 
-/** Returns the same key for a TCP socket and its TLS socket, and another key for every other open connection. */
+/** Returns a map key that a TCP socket and its TLS socket share. Every other open connection has a different key. */
 function connectionKey(socket: Socket): string {
   return [socket.remoteAddress, socket.remotePort, socket.localAddress, socket.localPort].join(' ');
 }

@@ -13,7 +13,7 @@ export interface VpnAuth {
   readonly preferences: MaskedPreferences;
 }
 
-/** Maximum time for the login, in milliseconds: the time that k3s allows, and some reserve. */
+/** Maximum time for the login, in milliseconds: longer than the time that k3s allows. */
 const LOGIN_MS = 60_000;
 const POLL_MS = 250;
 
@@ -36,7 +36,7 @@ export function parseVpnAuth(text: string): VpnAuth {
   for (const part of (cut === -1 ? text : text.slice(0, cut)).trim().split(',')) {
     const equals = part.indexOf('=');
     const key = part.slice(0, equals === -1 ? 0 : equals).trim();
-    // the error omits a part without a name, because it may be a piece of the key
+    // do not quote a part without a name in the error: the part may be a piece of the auth key
     if (equals === -1) invalid('a part has no "="; write name=tailscale,joinKey=<key>');
     if (!KEYS.has(key)) invalid(`a part has an unknown name; the names are ${[...KEYS].join(', ')}`);
     if (pairs.has(key)) invalid(`${key} occurs twice`);
@@ -89,11 +89,11 @@ function set(name: string, value: unknown): MaskedPreferences {
 }
 
 /**
- * Waits until this node is connected, and returns it. Logs the node in only if tailscaled reports
- * `NeedsLogin`. A connected node is not changed.
+ * Waits until this node is connected, and returns it. Logs the node in only if tailscaled reports `NeedsLogin`. A
+ * connected node is not changed.
  *
  * @param auth undefined if the node must be logged in already
- * @throws TailcastError `TAILNET_UNAVAILABLE`; `CONFIG_INVALID` if the node needs a login and there is no key
+ * @throws TailcastError `TAILNET_UNAVAILABLE`; `CONFIG_INVALID` if the node needs a login and `auth` is undefined
  */
 export async function joinTailnet(
   localApi: LocalApi,

@@ -128,8 +128,8 @@ export function createCopies(options: CopiesOptions): Copies {
 }
 
 /**
- * Signs the copied bytes. Does nothing while the session has no durable bytes. Until then, no byte is acknowledged, and
- * the log has no start entry.
+ * Signs the copied bytes. Does nothing while the session has no durable bytes: at that time, no byte is acknowledged,
+ * and the log has no start entry.
  */
 async function sign(
   { bucket, evidence }: CopiesOptions,

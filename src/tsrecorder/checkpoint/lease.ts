@@ -4,13 +4,13 @@
  * Every recorder writes a signed lease to `.recorders/<name>` four times per lease duration. If the last write is older
  * than the lease duration, the recorder is lost. Another recorder may then replace the lease with a claim that contains
  * its own name, wait, and check that the claim still exists. A recorder that finds a signed claim on its name chooses a
- * new name and copies its sessions again. The bucket then has two copies of the same streams, which is harmless. The
- * age of a lease is the difference between two timestamps of the store, so the clocks of recorders may differ.
+ * new name and copies its sessions again. The bucket then has two copies of these sessions, which is harmless. The age
+ * of a lease is the difference between two timestamps of the store, so the clocks of recorders may differ.
  *
- * Every writer of the bucket can write these objects. Only leases and claims with a trusted signature are valid.
- * Sessions under a name without a valid lease are never taken over. A writer of the bucket can also restore an earlier
- * lease. For this reason, each lease has a later time than the previous one, and a recorder is live only while these
- * times advance.
+ * Anyone with write access to the bucket can write these objects, so only leases and claims with a trusted signature
+ * are valid. Sessions under a name without a valid lease are never taken over. An attacker with write access can also
+ * restore an earlier lease. For this reason, each lease contains a later time than the previous lease, and a recorder
+ * is live only while these times advance.
  */
 import { randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';

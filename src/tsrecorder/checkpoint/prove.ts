@@ -24,7 +24,7 @@ export interface Distrust {
   readonly reason: string;
 }
 
-/** Reason for distrust: the copies differ from the signed statement. */
+/** Reason text for copies that differ from the signed statement. */
 export const COPIES_CHANGED = 'its copies in the bucket are not what its recorder signed';
 
 export interface ProveOptions {
@@ -76,7 +76,8 @@ export async function proveSession(
 }
 
 /**
- * Follows a session in its log. @returns the number of durable bytes, or the id of the recording if the session ended
+ * Reads the entries about a session in the log. @returns the number of durable bytes, or the id of the recording if the
+ * session ended
  */
 function followCourse(entries: Iterable<LogEntry>, start: number, first: number): number | string {
   let durable = first;

@@ -1,5 +1,6 @@
 /**
- * Rebuilds a spool from the proven copies of a session. The recorder then finishes the session like its own sessions.
+ * Rebuilds the spool of a lost recorder's session from its copies in the bucket, whose signature is verified. This
+ * recorder then finishes the session like its own sessions.
  */
 import { createHash } from 'node:crypto';
 import { open, rename } from 'node:fs/promises';
@@ -16,7 +17,8 @@ import { readSegments, type OpenSession, type Segment } from './segments.ts';
 
 /**
  * Downloads the signed bytes. The spool is created only after the bytes match their digests.
- * @returns undefined if the spool is complete, or the reason if the copies differ. In that case, no file remains
+ * @returns undefined if the spool is complete. If the copies differ from the signed digests, removes all files and
+ * returns a description of the difference
  * @throws TailcastError `STORE_FAILED`, or a system error. The caller may retry
  */
 export async function rebuildSpool(
@@ -37,8 +39,8 @@ export async function rebuildSpool(
     await removeFile(drafts.notes);
     return { trust: 'failed', reason: problem };
   }
-  // A recorder finds a spool by its journal, so the journal is renamed last. Before that, the adoption file must be
-  // durable.
+  // A recorder finds a spool by its journal, so the journal is renamed last. The adoption file must be durable before
+  // the journal is renamed.
   await writeAdoption(adoptionPath(paths), adoption);
   await rename(drafts.cast, paths.cast);
   await syncDirectory(spoolDirectory);
@@ -48,8 +50,8 @@ export async function rebuildSpool(
 }
 
 /**
- * Downloads segments to a file. @returns undefined if the bytes match the signed digest, otherwise a phrase about the
- * difference
+ * Downloads segments to a file. @returns undefined if the bytes match the signed digest, otherwise a phrase that
+ * describes the difference
  */
 async function download(
   bucket: Bucket,

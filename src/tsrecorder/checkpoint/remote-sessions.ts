@@ -30,8 +30,8 @@ import {
 /** Maximum number of sessions whose start is cached. */
 const MAX_REMEMBERED = 20_000;
 /**
- * Maximum length of the header line of a session without a signature, in bytes. All header lines stay in memory, and
- * every writer of the bucket can add sessions.
+ * Maximum length of the header line of a session without a signature, in bytes. The limit exists because all header
+ * lines stay in memory, and anyone with write access to the bucket can add sessions.
  */
 const MAX_UNPROVEN_HEADER = 64 * 1024;
 /** Maximum number of sessions whose start is read concurrently. */
@@ -68,7 +68,9 @@ export function createRemoteSessions(
   distrustOf: (folder: string) => Distrust | undefined = () => undefined,
 ): () => Promise<readonly RemoteRecording[]> {
   const remembered = new BoundedMap<Beginning>(MAX_REMEMBERED);
-  /** Version and lengths of sessions whose start is not readable, so that lists do not read it again. */
+  /**
+   * Version and lengths of each session with an unreadable start, so that later listings do not read the start again.
+   */
   const unreadable = new BoundedMap<string>(MAX_REMEMBERED);
   const isSigned = createSignedCheck(bucket, trusted);
 
@@ -137,7 +139,8 @@ function describe(bucket: Bucket, session: OpenSession, { meta, head, proven }: 
     part: describePart(meta),
     isPlaceProven: isProven,
     files,
-    // The parts of an unproven session are not joined, so the end of its only part is not compared with other parts.
+    // An unproven session is never joined with other parts, so this value is not compared with the start of a next
+    // part.
     bodyEnd: isProven ? proven.bodyBytes : bytes,
     gapCount: 0,
   };

@@ -60,8 +60,8 @@ export function proofName(folder: string): string {
 
 const NAME = /^\.open\/([0-9a-f]{1,64})\/([^/]+)\/(?:(cast|notes)-(\d{15})|proof)$/;
 /**
- * Maximum number of listed open sessions: with a signed statement, and without one. Further sessions stay in the bucket
- * and are ignored.
+ * Maximum numbers of open sessions that are listed, with and without a signed statement. Further sessions stay in the
+ * bucket and are ignored.
  */
 const MAX_SIGNED_SESSIONS = 20_000;
 const MAX_UNSIGNED_SESSIONS = 1000;
@@ -80,7 +80,7 @@ interface Found extends OpenSession {
  * Lists the open sessions of all recorders.
  *
  * @param isSigned returns true if a trusted key signed the statement of a session. Unsigned sessions have a lower
- * limit. Default: all sessions count as signed
+ * limit. By default, all sessions count as signed
  */
 export async function listOpenSessions(
   bucket: Bucket,

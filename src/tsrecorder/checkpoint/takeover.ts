@@ -59,7 +59,7 @@ const NO_LEASE = 'its recorder has no signed lease in the bucket';
 
 const NOT_STORED = 'its recorder stored it, and the store does not have that recording';
 
-/** Reason why a session is unproven. Valid until an object of the session changes. */
+/** Cached reason why a session is unproven. The cache entry is valid until an object of the session changes. */
 interface Remembered {
   readonly version: string;
   readonly atMs: number;
@@ -181,8 +181,8 @@ class Takeover {
     }
     const { log } = found.checkpoint;
     if (isOpen) {
-      // The folder is named after an earlier name of this recorder. It is removed when copies under the current name
-      // are signed.
+      // The folder has an earlier name of this recorder. It is removed when the copies under the current name are
+      // signed.
       const isCopied = look.sessions.some(
         ({ recorder, key, proof }) =>
           recorder === lease.name && proof !== undefined && recordingId(key) === recordingId(session.key),
@@ -252,7 +252,7 @@ class Takeover {
       .finally(() => this.#adopting.delete(folder));
   }
 
-  /** True if the store has at least `bytes` bytes of a recording with a trusted signature. */
+  /** True if the store has at least `bytes` bytes of a recording, and a trusted key has signed them. */
   async #isStored(key: RecordingKey, bytes: number): Promise<boolean> {
     const { store, trusted } = this.#options;
     if ((await store.stat(key, 'cast')) === undefined) return false;

@@ -26,7 +26,7 @@ export interface EventBatchOptions {
   readonly recorder: string;
   /** Maximum time that a batch accepts events, in milliseconds. */
   readonly periodMs: number;
-  /** Maximum size of a batch with several events, in bytes. */
+  /** Maximum size of a batch, in bytes. A single larger event has a batch of its own. */
   readonly maxBatchBytes: number;
   /** Pause after a failure of the store, in milliseconds. */
   readonly retryMs: number;
@@ -207,7 +207,7 @@ class Batches implements EventBatches {
       try {
         await store.putDocument(name, content);
       } catch (error) {
-        // The name exists if an earlier attempt succeeded and its response was lost.
+        // The document exists already if an earlier attempt succeeded and its response was lost.
         if (!(error instanceof TailcastError) || error.code !== 'UPLOAD_CONFLICT') throw error;
         const existing = await store.readDocument(name, content.length + 1);
         if (existing === undefined || Buffer.compare(existing, content) !== 0) throw error;

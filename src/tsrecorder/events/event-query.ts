@@ -8,7 +8,10 @@ import { createLoopTurns, type LoopTurns } from '../../async/loop-turns.ts';
 import { listLimited, OVERSIZED, readLimited, type DocumentStore } from '../store/document-store.ts';
 import type { EventBatches } from './event-batches.ts';
 
-/** Filters of events. `text` must be a substring of the JSON. The other texts must equal a value of the event. */
+/**
+ * Filters for events. `text` must be a substring of the event's JSON. Each other filter must equal a value of the
+ * event.
+ */
 export interface EventQuery {
   readonly text?: string;
   readonly type?: string;
@@ -176,7 +179,7 @@ function parseCursor(
 ): { readonly name: string; readonly end: number } | undefined {
   if (cursor === undefined) return undefined;
   const [, name, end] = /^([^#]+)#(\d{1,16})$/.exec(cursor) ?? [];
-  // Report an error: with the first page instead, a client would never see the later pages.
+  // Report an error instead of returning the first page, with which a client would never see the later pages.
   if (name === undefined || batchTime(name) === undefined)
     throw new TailcastError('USAGE', 'the cursor is not valid: start without a cursor');
   return { name, end: Number(end) };
