@@ -63,8 +63,8 @@ const MAX_SEGMENT_LENGTH = 8 * 1024 ** 2;
  */
 const MAX_TAIL_ENTRIES = 100;
 /**
- * Maximum wait at start for a slow store, in milliseconds. Without a response from the store, the recorder cannot
- * detect that its journal is an outdated copy.
+ * Maximum wait at start for a slow store, in milliseconds. The recorder waits because without a response from the
+ * store, it cannot detect that its journal is an outdated copy.
  */
 const COMPARE_LIMIT_MS = 5000;
 const MAX_RETRY_MS = 60_000;
@@ -172,7 +172,7 @@ export class EvidenceLog {
 
   /**
    * Publishes all entries, after a short pause. Resolves after success, after a failure of the store, or after
-   * `limitMs`. Callers thus never wait for an unavailable store.
+   * `limitMs`. The limit keeps callers from waiting for an unavailable store.
    */
   async announce(limitMs: number): Promise<void> {
     if (this.#failing || this.#closed) return;

@@ -28,7 +28,7 @@ export type FindingCode =
   | 'archive-damaged'
   | 'recording-not-in-log'
   | 'recording-differs-from-log'
-  /** A recorder took the session over, and the log of the first recorder does not contain the session. */
+  /** A recorder took the session over from another recorder, whose log does not contain the session. */
   | 'adoption-unproven'
   | 'removal-untrusted'
   /** A recorder removed a held recording. */

@@ -3,15 +3,15 @@
  *
  * A hold is a document `.holds/<recording>` with a signed statement. A release replaces the document with a later
  * statement. Each change is first written to a new signed log, so that a restored earlier statement is detected. Each
- * recorder copies new statements into its log, and keeps the last statement of each recording in its journal. For this
- * reason, an attacker with write access to the store can neither end a hold nor restore an earlier statement. Only a
- * release with a trusted signature ends a hold.
+ * recorder copies new statements into its own log, and keeps the last statement about each recording in the journal of
+ * that log. For this reason, an attacker with write access to the store can neither end a hold nor restore an earlier
+ * statement. Only a release with a trusted signature ends a hold.
  *
  * A hold applies to the session of its recording: each part that a trusted recorder signed gets a document of its own.
  * Retention also keeps parts of the session that are stored later; see `retention-run.ts`.
  *
  * A document without a trusted signature also prevents the removal of its recording, because a removal is irreversible.
- * Such a hold is reported as unproven.
+ * The recorder reports such a hold as unproven.
  */
 import { randomBytes } from 'node:crypto';
 import { forEachConcurrent } from '../../async/for-each-concurrent.ts';

@@ -2,12 +2,12 @@
  * Hash chain over the lines of a file (cast or notes).
  *
  * A file is split into blocks of complete lines. A block ends with the first line that makes it at least `blockBytes`
- * long. The chain starts with 32 zero bytes. Each block changes it to `SHA-256(chain ‖ SHA-256(block))`. The last value
- * identifies the complete file.
+ * long. The chain starts with 32 zero bytes. Each block changes the chain value to `SHA-256(chain ‖ SHA-256(block))`.
+ * The last value identifies the complete file.
  */
 import { createHash, type Hash } from 'node:crypto';
 
-/** The seal of a file in the log. */
+/** The seal of a file, as stored in the log. */
 export interface Seal {
   readonly bytes: number;
   readonly blockBytes: number;
@@ -18,7 +18,7 @@ export interface Seal {
 /** Length in bytes and SHA-256 (hexadecimal) of one block. */
 export type SealedBlock = readonly [bytes: number, sha256: string];
 
-/** The seal of a file in its sidecar. */
+/** The seal of a file, as stored in the sidecar. */
 export interface LineSeal extends Seal {
   readonly blocks: readonly SealedBlock[];
 }

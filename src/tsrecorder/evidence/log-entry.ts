@@ -51,8 +51,8 @@ const eventSchema = z.discriminatedUnion('kind', [
   z.strictObject({ kind: z.literal('restart'), key: z.string() }),
   /**
    * Start of a session: its first bytes, up to byte `durable` of its body, are in the spool. `header` is the SHA-256 of
-   * the stored header line with its line feed. The entry precedes the first acknowledgement. An entry without `durable`
-   * was written before the spool had any byte of the session.
+   * the stored header line with its line feed. The entry precedes the first acknowledgement. If `durable` is missing,
+   * the entry was written before the spool had any byte of the session.
    */
   z.strictObject({
     kind: z.literal('start'),
@@ -62,7 +62,10 @@ const eventSchema = z.discriminatedUnion('kind', [
     nodeName: z.string(),
     address: z.string(),
     durable: count.exactOptional(),
-    /** Set for a session that this recorder took over: log of the other recorder, and its start entry there. */
+    /**
+     * Set for a session that this recorder took over: log of the other recorder, and number of the session's start
+     * entry in that log.
+     */
     adopted: z.strictObject({ log: logId, start: count }).exactOptional(),
   }),
   /** Number of durable upload bytes of open sessions. `start` is the number of the session's start entry. */

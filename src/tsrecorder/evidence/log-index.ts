@@ -162,8 +162,8 @@ function addRemoval(
 }
 
 /**
- * Keeps every signed end entry of a recording. Keeps an unsigned entry only if it is the first one and no signed entry
- * follows.
+ * Keeps every signed end entry of a recording. Keeps an unsigned end entry only if it is the first end entry of the
+ * recording and no signed one follows.
  */
 function addEnd({ logs, ends }: Index, end: LoggedEnd, signed: boolean): void {
   const found = ends.get(end.event.recording);

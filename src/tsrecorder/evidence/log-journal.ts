@@ -46,7 +46,7 @@ const baseSchema = z.strictObject({
     open: z.array(z.union([z.tuple([number, z.string()]), z.tuple([number, z.string(), hash, number])])),
     /** Last hold or release of each recording: recording, kind and time. */
     holds: z.array(z.tuple([z.string(), z.enum(['held', 'released']), z.string()])),
-    /** Newest known entry of each other log: log, number of the entry, and hash. */
+    /** Newest known entry of each other log: name of the log, number of the entry, and hash. */
     witnessed: z.array(z.tuple([z.string().regex(/^[0-9a-f]{32}$/), number, hash])),
   }),
 });
@@ -88,7 +88,8 @@ export class LogJournal {
 
   /**
    * Opens the journal at `path`, or creates one for the log `newLog`.
-   * @returns `damaged` is true if the file, or its end, was unreadable. A copy of the damaged file is then kept
+   * @returns `damaged` is true if the file, or its end, was unreadable. In that case, the recorder keeps a copy of the
+   * damaged file
    */
   static async open(
     path: string,

@@ -23,7 +23,7 @@ const MAX_DOCUMENTS = 20_000;
 
 const author = {
   recording: z.string(),
-  /** Last part of the document name, so that a copy under another name is invalid. */
+  /** Last part of the document name. The signature covers it, so that a copy under another name is invalid. */
   document: z.string().max(500),
   at: z.iso.datetime(),
   by: z.string().max(500),
@@ -153,8 +153,8 @@ export function openReviews({ store, key, trusted, nowMs }: ReviewsOptions): Rev
 
 /**
  * Checks the limits for changes. An author may use at most half of the space that other authors leave free, so that
- * other authors can still write. The marks of rules are not part of the limit of a recording, because their number is
- * limited by the number of rules.
+ * other authors can still write. The marks of alert rules do not count to the limit of a recording, because the number
+ * of rules limits them already.
  *
  * @throws TailcastError `USAGE`
  */
@@ -181,8 +181,8 @@ function checkSpace(
 }
 
 /**
- * Returns the author whose limit counts a document. For a mark of an alert rule, this is the owner of the marked
- * recording. Thus the recordings of one user cannot use up the marks for recordings of other users.
+ * Returns the author to whose limit a document counts. A mark of an alert rule counts to the limit of the recording's
+ * owner, so that the recordings of one user cannot use up the marks for recordings of other users.
  */
 function authorOf(name: string, by: string): string {
   const owner = /(?:^|\/)rule-.+-([0-9a-f]{16})$/.exec(name)?.[1];

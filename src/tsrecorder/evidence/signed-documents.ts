@@ -1,8 +1,8 @@
 /**
  * In-memory copy of the signed documents in one folder of a store.
  *
- * Every writer of the store can add documents. A refresh therefore reads a limited number of unread documents, starting
- * at a random position. Many forged documents can delay genuine ones, but not hide them.
+ * Anyone with write access to the store can add documents. A refresh therefore reads a limited number of unread
+ * documents, starting at a random position. Many forged documents can delay genuine ones, but not hide them.
  */
 import { randomInt } from 'node:crypto';
 import { forEachConcurrent } from '../../async/for-each-concurrent.ts';

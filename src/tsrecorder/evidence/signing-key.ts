@@ -54,7 +54,7 @@ export async function loadSigningKey(path: string, create: boolean): Promise<Sig
     const key = createPrivateKey(pem);
     if (key.asymmetricKeyType === 'ed25519') return asSigningKey(key);
   } catch {
-    // The error text of OpenSSL does not help a user.
+    // Omit the error text of OpenSSL, because it does not help a user.
   }
   throw unusable(path, 'it is not an Ed25519 private key in PEM (PKCS#8)');
 }

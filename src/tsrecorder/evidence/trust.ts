@@ -1,6 +1,6 @@
 /**
- * Checks whether a trusted recorder signed a recording, using only its sidecar. The check is fast enough for lists of
- * recordings. Pure functions.
+ * Checks whether a trusted recorder signed a recording, using only its sidecar. The check is fast enough to run for
+ * each recording of a listing. Pure functions.
  */
 import type { Trust } from '../../wire/recorder-api/recording-status.ts';
 import { parseSidecar } from '../library/sidecar.ts';

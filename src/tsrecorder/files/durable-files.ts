@@ -181,7 +181,7 @@ function withoutLeading(parts: readonly Uint8Array[], count: number): readonly U
   return [];
 }
 
-/** Maximum number of damaged copies of one file. */
+/** Maximum number of copies that are kept of one damaged file. */
 const MAX_DAMAGED = 100;
 
 /** Makes a durable copy of a damaged file: `<path>.damaged`, or a name with a number if earlier copies exist. */

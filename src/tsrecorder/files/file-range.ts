@@ -14,8 +14,8 @@ export interface ByteRange {
 const PIECE_BYTES = 64 * 1024;
 
 /**
- * Yields the bytes of a range in pieces of 64 KiB that the caller may keep. A shorter file yields fewer bytes. A
- * Node.js stream would allocate two complete pieces for each small file.
+ * Yields the bytes of a range in pieces of 64 KiB that the caller may keep. A shorter file yields fewer bytes. Does not
+ * use a Node.js stream, which would allocate two complete pieces for each small file.
  */
 export async function* readFileRange(file: FileHandle, range: ByteRange): AsyncGenerator<Uint8Array> {
   const { size } = await file.stat();

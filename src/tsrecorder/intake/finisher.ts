@@ -65,8 +65,8 @@ export interface Finisher {
 /** Number of uploads that are stored in parallel. */
 const CONCURRENCY = 4;
 /**
- * Number of bytes that are read and hashed in one step. One step blocks the event loop for less than a millisecond;
- * half the size costs 8 % more CPU.
+ * Number of bytes that are read and hashed in one step. One step blocks the event loop for less than a millisecond.
+ * With half this size, the work would need 8 % more CPU time.
  */
 const SEAL_READ_BYTES = 512 * 1024;
 
@@ -183,7 +183,7 @@ async function store(
   return key;
 }
 
-/** Describes the recording for lists. */
+/** Returns the description of the recording for listings. */
 export function describeUpload(upload: OverUpload, durationSeconds: number | undefined): Recording {
   const { facts, head, meta } = upload;
   const problem = problemOf(facts, upload.oddLines, upload.cutReason);

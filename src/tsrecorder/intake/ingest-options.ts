@@ -18,9 +18,9 @@ export interface IngestOptions {
      * sessions. One node may use at most half of the slots that other nodes leave free.
      */
     readonly maxSessions: number;
-    /** Maximum pending bytes of all sessions. */
+    /** Maximum number of uncommitted bytes of all sessions together. */
     readonly maxTotalPendingBytes: number;
-    /** Maximum bytes of long lines of all sessions in memory. */
+    /** Maximum number of bytes in memory for the long lines of all sessions together. */
     readonly maxLongLineBytes: number;
   };
   /** Time for which an interrupted upload may be continued, in milliseconds. */

@@ -40,7 +40,9 @@ import { UnreadableSpools } from './unreadable-spools.ts';
 
 interface Entry {
   readonly session: UploadSession;
-  /** Set for a finished session: the recording that lists show until the store has it. */
+  /**
+   * Recording of a finished session, shown in listings until the store has it; undefined before the end of the session.
+   */
   over: Recording | undefined;
   /** End of the session, in milliseconds since the epoch. */
   overAtMs: number;
@@ -150,8 +152,8 @@ export class Ingest {
   }
 
   /**
-   * Recovers the spools of an earlier process. Resolves when the catalogue lists all of them. Storing continues in the
-   * background.
+   * Recovers the spools of an earlier process. Resolves when the catalogue lists all of them. The recorder then stores
+   * them in the background.
    */
   async recover(): Promise<void> {
     await this.#unreadable.recover(await listSpools(this.#options.spoolDirectory));

@@ -1,4 +1,4 @@
-/** Describes uploads that are not in the store yet, for lists and readers. */
+/** Describes uploads that are not in the store yet, so that viewers can list and read them. */
 import { describeHead } from '../library/describe-head.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
 import type { RecordingKey } from '../store/key.ts';

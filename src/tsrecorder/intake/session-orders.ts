@@ -1,4 +1,6 @@
-/** The orders of one running session, from the recorder to its gateway. */
+/**
+ * Orders about one running session, such as to end, hold or watch it. The recorder sends them to the session's gateway.
+ */
 import { randomUUID } from 'node:crypto';
 import { BoundedMap } from '../../bounded-map.ts';
 import { createDeadline } from '../../async/deadline.ts';
@@ -18,8 +20,9 @@ import {
  */
 const CONFIRM_MS = 5_000;
 /**
- * Maximum number of unconfirmed orders of one session, except orders to end it. Orders to watch count separately: they
- * need no right, and they must not prevent an alert rule from holding the session.
+ * Maximum number of unconfirmed orders of one session, except orders to end it. Watch orders count separately, because
+ * viewers need no special right for them. Otherwise, many watch orders could prevent an alert rule from holding the
+ * session.
  */
 const MAX_PENDING = 16;
 /** Maximum number of unconfirmed orders of one viewer. */

@@ -1,7 +1,7 @@
 /**
  * Handles spools that are unreadable because of a failing disk or a damaged file. Unreadable spools may contain
- * acknowledged bytes, so they are never removed. Lists show unreadable spools as damaged, and the recorder retries them
- * forever.
+ * acknowledged bytes, so they are never removed. Listings show unreadable spools as damaged, and the recorder tries
+ * forever to read them again.
  */
 import { createBackoff, type Backoff } from '../../async/backoff.ts';
 import { errorText } from '../../errors.ts';
@@ -38,7 +38,7 @@ export class UnreadableSpools {
     return this.#known.size;
   }
 
-  /** Describes the unreadable spools for lists. Readers cannot open them. */
+  /** Returns descriptions of the unreadable spools for listings. Their content cannot be opened. */
   live(): readonly LiveRecording[] {
     return [...this.#known.values()];
   }

@@ -1,6 +1,6 @@
 /**
- * An upload of one session, from its header to the last durable byte. The class handles lines, offsets and the spool.
- * The class is independent of HTTP and the store.
+ * The upload of one session, from its header to the last durable byte. This module handles lines, offsets and the
+ * spool. It is independent of HTTP and the store.
  *
  * ```
  * awaitingHeader ── header line ──► attached ◄── resume ── suspended

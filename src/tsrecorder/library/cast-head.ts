@@ -1,6 +1,6 @@
 /**
- * The header line of a cast. During the upload, the recorder checks this line and adds the uploader. For lists, the
- * recorder reads the line again.
+ * The header line of a cast. During the upload, the recorder checks this line and adds the uploader. To list
+ * recordings, the recorder reads the line again.
  */
 import { TailcastError } from '../../errors.ts';
 import {
@@ -107,8 +107,8 @@ function readHead(header: ParsedCastHeader): CastHead {
             container: kubernetes.Container,
           },
         }),
-    // Uploaders write the header. Accept only valid names. In an access mark, an invalid name could look like a cluster
-    // and a namespace.
+    // Uploaders choose the name in the header, so accept only valid names. In an access mark, an invalid name could
+    // look like a cluster and a namespace.
     ...(typeof cluster === 'string' && CLUSTER_NAME.test(cluster) ? { cluster } : {}),
     ...(connectionID === '' ? {} : { connectionId: connectionID }),
     ...(auditId === undefined ? {} : { auditId: typeof auditId === 'string' ? auditId : '' }),

@@ -1,4 +1,4 @@
-/** Filters of a list. Pure functions. */
+/** Filters for a list of recordings. Pure functions. */
 import type { ListSort } from '../../search/search-index.ts';
 import type { Recording, RecordingKind } from '../../wire/recorder-api/recording.ts';
 import {
@@ -9,7 +9,8 @@ import {
 } from '../../wire/recorder-api/recording-status.ts';
 
 /**
- * Filters of a list. The filter `text` matches substrings. All other texts must be equal to the value in the recording.
+ * Filters for a list of recordings. The filter `text` matches substrings. All other filters must equal a value of the
+ * recording.
  */
 export interface CatalogQuery {
   /**
@@ -32,7 +33,7 @@ export interface CatalogQuery {
   /** Time range in nanoseconds since the epoch: `from` is inclusive, `to` is exclusive. */
   readonly from?: bigint;
   readonly to?: bigint;
-  /** Sort order. Default: newest. All orders except `newest` require an index. */
+  /** Sort order. Default: newest. All sort orders except `newest` require an index. */
   readonly sort?: ListSort;
   readonly limit: number;
   /** `next` of the previous page, from a list with the same sort order. */

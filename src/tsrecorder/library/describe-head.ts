@@ -5,8 +5,8 @@ import type { CastHead } from './cast-head.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 
 /**
- * Commands without secrets, by header. The search for secrets is slow for a long command, and lists describe running
- * sessions again for each request.
+ * Commands after the removal of secrets, by header. They are cached because the search for secrets is slow for a long
+ * command, and each request for a list describes running sessions again.
  */
 const shownCommands = new WeakMap<CastHead, string>();
 

@@ -31,7 +31,7 @@ export type Describe = (recording: StoredRecording) => Promise<DescribedPart | u
 
 /**
  * Creates a function that describes recordings. Unreadable recordings get the state `damaged`. Descriptions are cached
- * until the cast changes. Descriptions of failures of the store are not cached.
+ * until the cast changes. Failures of the store are not cached.
  * @param maxCached maximum number of descriptions in memory
  * @param trustOf checks signatures. Default: recordings have no trust level
  */
@@ -209,8 +209,8 @@ function describeFromSidecar({ recording, cast }: Sidecar, key: RecordingKey, by
 }
 
 /**
- * Returns the recording with the source, pod and cluster that its cast names. These facts decide who may see the
- * recording, and every writer of the store can change a sidecar without a valid signature.
+ * Replaces the source, pod and cluster of a recording with those in the header of its cast. These facts decide who may
+ * see the recording, and anyone with write access to the store can change a sidecar without a valid signature.
  */
 async function withFactsOfHeader(
   store: ReadableStore,

@@ -1,6 +1,6 @@
 /**
- * List rows from an index. The index returns the matching sessions. Sessions that are not in the index are read from
- * the store or the spool. The list is the same as without an index.
+ * Rows of a list of recordings, from the search index. The index returns the matching sessions. Sessions that are not
+ * in the index are read from the store or the spool. The resulting list is the same as without an index.
  */
 import type { FieldTerm, Term } from '../../search/query.ts';
 import type { ListAsk, ListedSession, ListPosition, ListSort } from '../../search/search-index.ts';
@@ -25,7 +25,7 @@ import { mergeUploads, sessionsOf, sessionWith, type MergedUploads } from './upl
 import { formatTime } from '../store/key.ts';
 import type { StoredRecording } from '../store/store.ts';
 
-/** Maximum number of recordings that are read in addition to the index. Above this number, the index has no benefit. */
+/** Maximum number of unindexed recordings that are read for one list. Above this number, the index has no benefit. */
 const MAX_UNINDEXED = 2000;
 
 /** The index and all uploads at one moment. */

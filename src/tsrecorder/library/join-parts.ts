@@ -154,7 +154,7 @@ async function castOffsetOf(described: DescribedPart, bodyOffset: number): Promi
   for await (const lines of readPlaced(described)) {
     for (const { parsed, position } of lines) {
       if (parsed?.kind !== 'note') continue;
-      // All later notes are after the offset.
+      // This note and all later ones are at or after the offset.
       if (position >= bodyOffset) return bodyOffset - elsewhere;
       elsewhere += parsed.note.size;
     }

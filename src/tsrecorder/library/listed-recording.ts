@@ -1,6 +1,6 @@
 /**
- * Shortens long texts of a recording for lists. Uploaders choose these texts, and a list has up to 500 recordings. The
- * response for a single recording and the search index have the complete texts. Pure.
+ * Shortens long texts of a recording for a list of recordings. Uploaders choose these texts, and a list has up to 500
+ * recordings. The response for a single recording and the search index have the complete texts. Pure.
  */
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 

@@ -1,6 +1,6 @@
 /**
- * Lists the recordings in the store and at other recorders, for the catalogue. A listing is used until it is too old.
- * If nothing changed, the next listing is the same object.
+ * Lists the recordings in the store and at other recorders, for the catalogue. A listing is cached until its maximum
+ * age. If nothing changed, the next listing is the same object.
  */
 import { createLoopTurns, sortInTurns, type LoopTurns } from '../../async/loop-turns.ts';
 import { createSequence, createSharedStep } from '../../async/sequence.ts';
@@ -31,7 +31,7 @@ export interface Listings {
   recent(): Promise<Listing>;
   /** Starts a listing before the first request. The next request creates another listing, to find later changes. */
   prepare(): Promise<Listing>;
-  /** Discards the listing, so that the next request lists again. */
+  /** Discards the cached listing, so that the next request creates another one. */
   forget(): void;
 }
 

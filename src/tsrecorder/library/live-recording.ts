@@ -1,4 +1,4 @@
-/** A recording in the spool, for lists and readers. */
+/** A recording in the spool, which viewers can list and read. */
 import type { SpoolPaths, SpoolPosition } from '../spool/spool-file.ts';
 import type { RecordingKey } from '../store/key.ts';
 import type { Recording, ResizeOrder } from '../../wire/recorder-api/recording.ts';

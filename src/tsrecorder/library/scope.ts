@@ -31,8 +31,8 @@ export function marksOf({ cluster, kubernetes, source }: MarkedFacts): readonly 
     ...(cluster === undefined ? [] : [`cluster:${cluster}`]),
     ...ruledNamespaces({ cluster, namespace: kubernetes?.namespace }).map((name) => `namespace:${name}`),
     ...(source.user === undefined ? [] : [`user:${source.user}`]),
-    // Uploaders write the header. Accept only tags with the prefix `tag:`, so that a forged tag does not look like
-    // another mark.
+    // Uploaders choose the tags in the header. Accept only tags with the prefix `tag:`, so that a forged tag does not
+    // look like another kind of mark.
     ...(source.tags ?? []).filter((tag) => tag.startsWith('tag:')),
   ];
 }

@@ -31,7 +31,7 @@ export class SessionFacts {
   /** Outcome of the session as reported by the gateway. */
   outcome: EndAnnotation['outcome'] | undefined;
   reason: string | undefined;
-  /** True if the gateway reported output. The output may be missing in the recording. */
+  /** True if the gateway reported that the session had output, which may be missing in the recording. */
   hasOutput = false;
   /** The first gaps. `gapCount` counts all gaps. */
   readonly gaps: RecordingGap[] = [];

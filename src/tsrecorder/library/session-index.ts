@@ -1,4 +1,4 @@
-/** The interface of an index that a catalogue uses. */
+/** Interface of the search index, as the catalogue uses it. */
 import type { ListAsk, ListedSessions } from '../../search/search-index.ts';
 
 /** Ids of recordings that are not in the index. `size` may count an id twice. */
@@ -7,7 +7,7 @@ export interface PendingIds extends Iterable<string> {
   has(id: string): boolean;
 }
 
-/** An index that lists sessions by name. */
+/** An index of sessions, which returns them in the order of a list of recordings. */
 export interface SessionIndex {
   /**
    * Returns the recordings whose current version is not in the index, or undefined if the recorder does not know them

@@ -10,18 +10,20 @@ import { orderOf, recordingId, type RecordingKey } from '../store/key.ts';
 import type { ReadableStore, StoredRecording } from '../store/store.ts';
 import type { Describe } from './describe-stored.ts';
 
-/** An upload or a session that a list may contain. */
+/** An upload or a session that a list of recordings may contain. */
 export interface Candidate {
   readonly key: RecordingKey;
   readonly id: string;
   /** Sort key: time with a fixed width, then the node. */
   readonly order: string;
-  /** Session mark from the object name. Every writer of the store can forge the name: see {@link isPart}. */
+  /**
+   * Session mark from the object name. Anyone with write access to the store can forge the name: see {@link isPart}.
+   */
   readonly mark: string | undefined;
   describe(): Promise<DescribedPart | undefined>;
   /** Entry of the store listing; undefined if the upload is not in this store. */
   readonly stored: StoredRecording | undefined;
-  /** Other, later uploads of the same session. A list does not show them separately. */
+  /** Later uploads of the same session. A list of recordings does not show them separately. */
   readonly others: readonly Candidate[];
 }
 
@@ -96,8 +98,8 @@ class StoredCandidate implements Candidate {
 }
 
 /**
- * Returns an upload that is described only if its current content is within a scope. The index of access marks may
- * know the marks of an earlier object with the same id, which another writer of the store has written.
+ * Returns an upload that is described only if its current content is within a scope. The check is necessary because the
+ * index of access marks may have read an earlier object with the same id, which another program has replaced.
  */
 export function candidateWithin(scope: readonly string[], candidate: Candidate): Candidate {
   const { key, id, order, mark, stored, others } = candidate;

@@ -1,7 +1,8 @@
 /**
- * The JSON document next to a stored cast. A sidecar contains facts that asciicast cannot express, and all fields of
- * lists, so that lists do not read casts. If the sidecar is missing (recordings of the reference, or copied
- * recordings), the facts come from the cast.
+ * The JSON document next to a stored cast. A sidecar contains facts that asciicast cannot express. It also contains all
+ * fields that lists of recordings show, so that the recorder can create a list without reading casts. If the sidecar is
+ * missing, the facts come from the cast. This is the case for recordings of the reference, and for recordings that were
+ * copied without their sidecar.
  */
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';

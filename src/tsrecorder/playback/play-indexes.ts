@@ -78,7 +78,7 @@ interface Build {
 const PATIENCE_MS = 300;
 const MAX_FAILURES = 1000;
 const MAX_IN_MEMORY = 8;
-/** Maximum number of builds that one request for thumbnails starts, and maximum size of each recording, in bytes. */
+/** Limits of one request for thumbnails: number of builds that it starts, and size of each recording, in bytes. */
 const MAX_STARTED = 8;
 const MAX_THUMBNAIL_CAST = 4 * 1024 ** 2;
 const MAX_THUMBNAILS_IN_MEMORY = 2000;
@@ -125,8 +125,8 @@ export async function openPlayIndexes(options: PlayIndexOptions): Promise<PlayIn
     },
     async frame(entry, index) {
       const whole = entry.version === undefined ? [] : [coveredOf(entry)];
-      // Search shorter indexes too, because the viewer may have loaded a shorter index. Its keyframes also occur in
-      // longer indexes.
+      // Search shorter indexes too, because the viewer may have loaded a shorter index. Longer indexes contain the same
+      // keyframes.
       for (const { name } of [...whole, ...growingOf(entry)]) {
         const known = await readStored(name);
         const start = known?.frameOffsets[index];
@@ -194,8 +194,8 @@ interface Builds {
   /** Returns the running or failed build, or starts one. @throws TailcastError `RECORDER_BUSY` */
   start(entry: CatalogEntry, covered: Covered): Build;
   /**
-   * True if less than half of the queue is in use. Thumbnails are built only then, so that the other half stays free
-   * for recordings that viewers play.
+   * True if less than half of the queue is in use. Otherwise, no thumbnails are built, so that the other half stays
+   * free for recordings that viewers play.
    */
   hasSpace(): boolean;
   /** Discards the results of running builds for these recordings. */

@@ -126,10 +126,10 @@ export interface ShownRetentionPlan extends RetentionPlan {
 }
 
 /**
- * Plans the removals of the policy at `nowMs`.
+ * Plans which recordings the policy removes at `nowMs`.
  *
  * @param keys keys of the trusted recorders. With an empty list, all holds are unproven, and all recordings count as
- *   signed
+ * signed
  */
 export async function planStoreRetention(
   store: RecordingStore,
