@@ -11,7 +11,8 @@ const abort = new AbortController();
 const stop = (why: string): void => abort.abort(new Error(why));
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
   process.on(signal, () => stop(`stopped by ${signal}`));
-// A parent such as `scripts/tailcast.mjs` starts this process with a channel. The process stops when the parent exits.
+// A parent such as `scripts/tailcast.mjs` starts this process with an IPC channel. The process stops when the parent
+// exits.
 if (process.channel !== undefined) {
   process.on('disconnect', () => stop('its parent is gone'));
   process.channel.unref();

@@ -18,7 +18,9 @@ export interface ListColumn {
   /** True if the column is hidden until the user selects it. */
   readonly isHidden?: boolean;
   readonly class?: string;
-  /** Sort orders of the column. The first click on the title selects the first one, the next click the second one. */
+  /**
+   * Sort orders of the column. The first click on the title selects the first order, the next click the second order.
+   */
   readonly sorts?: readonly [ListSort, ListSort];
   readonly cell: (recording: Listed, zone: Zone) => ComponentChildren;
 }

@@ -140,8 +140,8 @@ function sourceOf(
 }
 
 /**
- * Converts between filter and query: a link from a recorder without an index contains a filter, and a link from a
- * recorder with an index contains a query.
+ * Converts between filter and query. The link may come from another recorder: a recorder with an index creates links
+ * with a query, other recorders create links with a filter.
  */
 function useSameWords(filter: Filter, query: string, canSearch: boolean | undefined): void {
   useEffect(() => {
@@ -197,8 +197,9 @@ function Narrowing({
 }
 
 /**
- * Loads more rows before the user scrolls to the end of the list. A short list is not extended automatically, because a
- * filter with few matches would read the complete archive. A button loads more rows without scrolling.
+ * Loads more rows before the user scrolls to the end of the list. The hook does not extend a short list automatically:
+ * for a filter with few matches, the recorder would then read the complete archive. A button loads more rows without
+ * scrolling.
  *
  * @returns a ref for the element at the end
  */

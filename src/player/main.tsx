@@ -9,8 +9,8 @@ applyTheme();
 const ask: Ask = (path, options) => fetch(path, options);
 const root = document.getElementById('app');
 if (root !== null) {
-  // Renders after the script has been evaluated. Otherwise V8 would parse the script again to find the position of the
-  // first request in it.
+  // Renders after the script has been evaluated. Otherwise V8 would parse the script again to determine which line
+  // sends the first request.
   queueMicrotask(() => {
     root.replaceChildren();
     render(

@@ -13,7 +13,7 @@ import { Recorder } from './recorder-context.ts';
 
 const NOTHING: Control = { mayGive: false, isModerated: false };
 
-/** Button that moderates a session: the session runs while this page is open. */
+/** Button for a moderator: while it is on and this page is open, the moderated session runs. */
 function WatchButton({ id }: { readonly id: string }): JSX.Element {
   const { ask } = useContext(Recorder);
   const [isWatching, setIsWatching] = useState(false);

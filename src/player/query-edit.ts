@@ -44,7 +44,8 @@ function isSame(term: Term, key: OfferedKey, value: string): boolean {
 }
 
 /**
- * Adds `key:value`, or removes it if present. A new `after` replaces an existing one, because a query has at most one.
+ * Adds `key:value`, or removes it if present. A new `after` replaces the existing `after`, because a query may contain
+ * only one.
  */
 export function toggled(query: Query, key: OfferedKey, value: string, nowMs: number): string {
   const at = findPart(query, key, value);

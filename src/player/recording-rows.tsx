@@ -30,7 +30,7 @@ const USUAL_HEIGHT = 68;
 
 export interface RecordingTableProps {
   readonly recordings: readonly Listed[];
-  /** True if there are more rows. */
+  /** True if the list has more rows than `recordings`. */
   readonly isContinued: boolean;
   /** Text of the filter. */
   readonly text: string;
@@ -40,7 +40,7 @@ export interface RecordingTableProps {
   readonly heights: Map<number, number>;
   /** Sort order of the list; undefined if the list cannot be sorted. */
   readonly sort: ListSort | undefined;
-  /** Called with a new order. Undefined if the list cannot be sorted. */
+  /** Called with the new sort order. Undefined if the list cannot be sorted. */
   readonly onSort: ((sort: ListSort) => void) | undefined;
   readonly selected: ReadonlySet<string>;
   readonly onSelect: (ids: readonly string[], isSelected: boolean) => void;

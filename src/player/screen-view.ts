@@ -197,8 +197,8 @@ function placeAt(row: HTMLElement, at: number): readonly [node: Text | undefined
 }
 
 /**
- * Returns the width of a cell in pixels. It is measured for each font size, because browsers round the sizes of glyphs:
- * scaling the width of another size is wrong by up to 3 pixels in 140 columns.
+ * Returns the width of a cell in pixels. It is measured for each font size, because browsers round the sizes of glyphs.
+ * A width that is scaled from another font size is wrong by up to 3 pixels in 140 columns.
  *
  * @param font size of the font, in pixels
  */
@@ -241,7 +241,7 @@ function drawRow(cells: readonly Cell[], cursorAt: number): readonly HTMLElement
   return runs;
 }
 
-/** Number of cells up to the last visible one. */
+/** Number of cells up to and including the last visible cell. */
 function shownLength(cells: readonly Cell[], cursorAt: number): number {
   let column = cells.reduce((sum, { width }) => sum + width, 0);
   for (let length = cells.length; length > 0; length -= 1) {

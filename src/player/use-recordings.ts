@@ -33,7 +33,7 @@ export interface ListState {
   /** Time of the last response, in milliseconds since the epoch. */
   readonly seenAt: number | undefined;
   readonly loading: boolean;
-  /** Cursor up to which the search has found no match. */
+  /** Cursor of the page that the search reads next, as long as it has found no match. */
   readonly searchedTo: string | undefined;
   /** State of the index in the newest response; undefined if the response is not from a search. */
   readonly index: SearchIndexState | undefined;
@@ -196,8 +196,8 @@ function merge(old: ListState, page: LoadedPage): ListState {
   const ids = new Set(newest.map(({ id }) => id));
   const last = newest.at(-1);
   const end = old.recordings.findIndex(({ id }) => id === last?.id);
-  // recordings may be missing between the newest page and the list, because they do not overlap; the list starts again
-  // with the newest page
+  // the newest page and the list do not overlap, so recordings between them may be missing; the list starts again with
+  // the newest page
   const older = end < 0 ? [] : old.recordings.slice(end + 1).filter(({ id }) => !ids.has(id));
   const isSame =
     end >= 0 && end + 1 === newest.length && newest.every((each, index) => each === old.recordings[index]);

@@ -38,7 +38,7 @@ interface WallTime {
 function wallTime(at: Date, zone: Zone): WallTime | undefined {
   if (Number.isNaN(at.getTime())) return undefined;
   const minutes = zone === 'utc' ? 0 : -at.getTimezoneOffset();
-  // the UTC fields of this date are the local fields of `at`
+  // in UTC, this date shows the local time of `at`
   const local = new Date(at.getTime() + minutes * 60_000);
   return {
     weekday: DAYS[local.getUTCDay()] ?? '',

@@ -30,7 +30,7 @@ const VERDICTS: ReadonlyMap<string, AccessVerdict> = new Map([
 ]);
 
 export interface AccessDeps {
-  /** Source of access requests; undefined if the gateway stores none. */
+  /** Source of access requests; undefined if the gateway does not store access requests. */
   readonly access?: AccessRequests | undefined;
   /** Returns the clusters of the gateway. Undefined if the gateway serves only one cluster. */
   readonly clusters?: (() => Iterable<GatedCluster>) | undefined;

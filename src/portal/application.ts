@@ -39,7 +39,6 @@ declare module 'fastify' {
     readonly isAction?: boolean;
   }
   interface FastifyRequest {
-    /** True if the route exists only in the portal of a gateway. */
     readonly portal: PortalRequest;
   }
 }
@@ -52,8 +51,8 @@ export interface ApplicationDeps extends RelayDeps, AccessDeps {
 }
 
 /**
- * Registers a route for every method of the gate, so that a known path with a wrong method gets 405 instead
- * of 404.
+ * Methods with which each route is registered: all methods that the gate accepts. A known path with a wrong method then
+ * gets 405 instead of 404.
  */
 const ROUTE_METHODS: string[] = [...GATE_METHODS];
 /** Maximum length of a query, in characters. The page and the commands send far shorter queries. */

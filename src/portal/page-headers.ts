@@ -1,8 +1,7 @@
 /**
- * Headers of the portal's responses. Scripts under the gateway's hostname can call the API server as the
- * viewer. The portal therefore serves only the player of the gateway's own build. Its Content-Security-Policy
- * allows scripts and calls only below the portal's path, because other paths of this hostname may belong to a
- * pod.
+ * Headers of the portal's responses. Scripts under the gateway's hostname can call the API server as the viewer. The
+ * portal therefore serves only the player of the gateway's own build. Its Content-Security-Policy allows scripts and
+ * requests only below the portal's path, because other paths of this hostname may belong to a pod.
  */
 
 export const PORTAL_PATH = '/-/recordings';
@@ -17,8 +16,8 @@ const COMMON_HEADERS = {
 };
 
 /**
- * Headers of data and error responses. A browser that shows such a response as a page executes no script in
- * it.
+ * Headers of data and error responses. With these headers, a browser executes no script in the response, even if it
+ * shows the response as a page.
  */
 export const DATA_HEADERS: Readonly<Record<string, string>> = {
   ...COMMON_HEADERS,
@@ -26,7 +25,7 @@ export const DATA_HEADERS: Readonly<Record<string, string>> = {
     "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox",
 };
 
-/** Matches hosts that a Content-Security-Policy can contain, so no IPv6 addresses. */
+/** Matches hosts that a Content-Security-Policy can contain. It cannot contain IPv6 addresses. */
 const POLICY_HOST = /^[a-z0-9](?:[a-z0-9.-]{0,252}[a-z0-9])?(?::\d{1,5})?$/i;
 
 /**

@@ -12,7 +12,10 @@ export async function passBody(
   sink: Writable,
   options: {
     readonly stallMs: number;
-    /** True if the body may be silent for any time. The client must still read within the timeout. */
+    /**
+     * True if the source may send nothing for any length of time. The client must still read each piece within the
+     * timeout.
+     */
     readonly follows: boolean;
     readonly signal: AbortSignal;
     readonly sent: (bytes: number) => void;

@@ -29,8 +29,8 @@ export interface PortalDeps extends AccountDeps, Omit<ApplicationDeps, 'places' 
 
 export interface PortalLimits {
   /**
-   * Maximum in-flight requests to recorders, including live views. One tailnet node may use at most half of the
-   * requests that other nodes leave free.
+   * Maximum in-flight requests to recorders, including live views. One tailnet node may use at most half of the slots
+   * that other nodes leave free.
    */
   readonly total: number;
   /** Maximum in-flight requests of one tailnet node. */

@@ -149,7 +149,7 @@ export function createRecorderCalls(deps: RecorderCallDeps): RecorderCalls {
           },
           given,
         );
-        // a refusal contains no recording data, so it is returned without the confirmation of the viewer
+        // a refusal contains no recording data, so it needs no proof that the recorder knows the viewer
         if (answer.kind === 'switched' && !isAccepted(answer.rawHeaders, question.viewer))
           throw new TailcastError('PORTAL_UNTRUSTED');
         return answer;
@@ -183,8 +183,8 @@ export function recorderPath({ segments }: Pick<Target, 'segments'>): string {
 }
 
 /**
- * True if the recorder confirmed the viewer. Without this header, the recorder may have treated the gateway as the
- * viewer, and the gateway has other rights.
+ * True if a response header confirms that the recorder applied the rights of this viewer. Without the header, the
+ * recorder may have applied the gateway's own rights.
  */
 export function isAccepted(rawHeaders: readonly string[], viewer: NamedViewer): boolean {
   return onlyLine(rawHeaders, VIEWER_ACCEPTED_HEADER) === viewer.nodeId;

@@ -212,7 +212,7 @@ async function proxyRequest(
   });
 }
 
-/** Maximum number of recorders that get one order. */
+/** Maximum number of recorders to which the portal sends the same order. */
 const MAX_ORDER_RECORDERS = 8;
 
 /**

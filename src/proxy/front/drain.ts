@@ -3,8 +3,8 @@
  * ones (GOAWAY or `Connection: close`). It waits for in-flight requests, sessions and late deliveries. When
  * the time is nearly over, it ends the remaining sessions with a message to their users.
  *
- * A connection that was accepted shortly before may have its first request in flight. Clients do not retry if the
- * connection closes at this moment, so the gateway waits for one request on such a connection.
+ * A connection that was accepted shortly before the shutdown may have its first request in flight. Clients do not retry
+ * if the connection closes at this moment, so the gateway waits for one request on such a connection.
  */
 import type { ServerHttp2Session } from 'node:http2';
 import type { RecorderClient } from '../../recording/recorder-client.ts';
@@ -46,7 +46,7 @@ export async function drainConnections(options: {
   const timeMs = Math.max(0, limitMs - FAREWELL_MS);
   const startedMs = performance.now();
   await waitWhile(coming, Math.min(ARRIVAL_MS, timeMs));
-  // HTTP/2 connections that were accepted during the wait
+  // closes the HTTP/2 connections that were accepted during the wait
   for (const session of sessions) session.close();
   await waitWhile(busy, Math.max(0, timeMs - (performance.now() - startedMs)));
   if (!recorded()) {

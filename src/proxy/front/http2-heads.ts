@@ -110,7 +110,8 @@ function createIdleCheck(
   return () => {
     if (openStreams > 0 || now() - idleSinceMs <= idleMs || session.closed) return;
     session.close();
-    // Node sends the end of the connection and would wait for the client's end without a limit
+    // Node only ends its own side of the connection, and would wait without a limit for the client to end the other
+    // side
     destroyAfter(socket, IDLE_LINGER_MS);
   };
 }

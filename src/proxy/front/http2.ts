@@ -45,9 +45,8 @@ const HTTP2_LIMITS = {
   streamWindowBytes: 1024 * 1024,
   connectionWindowBytes: 8 * 1024 * 1024,
   /**
-   * Maximum size of the headers of a stream, in bytes, as RFC 9113 §6.5.2 counts. nghttp2 resets a stream
-   * with more headers without reporting it, so the gate has a smaller limit, above which it rejects requests
-   * with a Status.
+   * Maximum size of the headers of a stream, in bytes, counted as in RFC 9113 §6.5.2. nghttp2 resets a stream with more
+   * headers without reporting it, so the gate has a smaller limit, above which it rejects requests with a Status.
    */
   maxHeaderListBytes: MAX_PARSED_HEAD_BYTES,
   /**
@@ -126,7 +125,10 @@ export function serveStream(
   else void pump.run(context.signal);
 }
 
-/** Time for the client to read an error response, in milliseconds. A flow-control window of 0 would stop it forever. */
+/**
+ * Time for the client to read an error response, in milliseconds. A client with a flow-control window of 0 would
+ * otherwise block the response forever.
+ */
 const REFUSAL_MS = 10_000;
 
 /** The 'close' event follows. */

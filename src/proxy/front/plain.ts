@@ -132,8 +132,8 @@ export class PlainConnection {
   }
 
   /**
-   * Serves a request after the earlier requests of the connection. `expectsContinue`: the client waits for a
-   * 100.
+   * Serves a request after the earlier requests of the connection. `expectsContinue`: the client waits for a 100
+   * response before it sends the body.
    */
   request(request: IncomingMessage, response: RelayResponse, expectsContinue: boolean): void {
     this.#used = true;

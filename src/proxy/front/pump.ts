@@ -98,7 +98,7 @@ export interface RequestBody {
   readonly framing: RequestFraming;
   /** Paused until the pump reads it. Ends only if the body is complete. */
   readonly stream: Readable;
-  /** True if the client waits for a 100 before it sends the body. */
+  /** True if the client waits for a 100 response before it sends the body. */
   readonly expectsContinue: boolean;
 }
 
@@ -132,7 +132,7 @@ export interface HeadExtra {
   readonly warnings: readonly string[];
   /** True if a browser will render the response; headers then come from `fieldsForBrowser`. */
   readonly shown: boolean;
-  /** False while the request body is incomplete: the connection cannot be reused. */
+  /** False while the request body is incomplete, so that the connection cannot be reused. */
   readonly requestComplete: boolean;
 }
 
@@ -359,8 +359,8 @@ export class Pump implements ExchangeOwner {
     const wanted = hasBody && keptOfBody(admission.info) !== undefined;
     let collected: CollectedBody = hasBody ? NO_BODY : EMPTY_BODY;
     if (wanted) {
-      // The event needs the body before the gateway sends the request, so the client cannot wait for the 100 of the
-      // API server.
+      // The event needs the body before the gateway sends the request, so the client cannot wait for a 100 response of
+      // the API server.
       if (expectsContinue) this.#client.sendContinue();
       const stop = this.#limitStalls();
       collected = await collectBody(stream, this.#deps.eventBodyBytes, (bytes) => {
@@ -429,7 +429,7 @@ export class Pump implements ExchangeOwner {
     return stop;
   }
 
-  /** An error in an event of this request ends this request. */
+  /** Runs an event handler. An error in the handler ends only this request. */
   #guard(act: () => void): void {
     try {
       act();

@@ -68,9 +68,9 @@ export interface ProxyServerOptions {
   };
   readonly upgrade: UpgradeHandler;
   readonly own?: readonly OwnService[] | undefined;
-  /** Interactive sessions, for the drain. */
+  /** Interactive sessions, for which the drain waits. */
   readonly sessions?: Pick<SessionRegistry, 'size' | 'endAll'>;
-  /** Late deliveries, for the drain. */
+  /** Late deliveries, for which the drain waits. */
   readonly late?: RecorderClient['late'];
   readonly metrics: Pick<Metrics, 'connections' | 'gauge'>;
   readonly log: Logger;
@@ -132,7 +132,9 @@ const MAX_SOCKET_LISTENERS = 20;
 const TOO_LONG_FOR_OWN = new TailcastError('HEADERS_TOO_LARGE', 'together they are over 16 KiB');
 /** Maximum time for which a connection above the limit waits for its first request, which the gateway then rejects. */
 const SURPLUS_MS = 5_000;
-/** Lowest limit of concurrent requests to own services, because browsers send several requests per page. */
+/**
+ * Minimum value of the limit for concurrent requests to own services, because browsers send several requests per page.
+ */
 const MIN_OWN_REQUESTS = 100;
 const TOO_MANY_OWN = new TailcastError('OVERLOADED', 'your address has too many open requests to the portal');
 const TOO_MANY = new TailcastError('OVERLOADED', 'too many connections');
@@ -358,7 +360,7 @@ function createPlainFront(options: ProxyServerOptions, state: FrontState, own: O
   return front;
 }
 
-/** An error in an event of a connection ends only that connection. */
+/** Runs an event handler. An error in the handler ends only its connection. */
 function guard(log: Logger, socket: Duplex, act: () => void): void {
   try {
     act();
@@ -386,7 +388,7 @@ function createOwnLoad({ maxInFlight }: Pick<PumpDeps, 'maxInFlight'>) {
     get total() {
       return taken.total;
     },
-    /** True if the address uses its share: half of the slots that other addresses leave free. */
+    /** True if the address already uses its complete share: half of the slots that other addresses leave free. */
     isFull: ({ address }: Peer) => !taken.hasShare(address, capacity),
     /** Counts a request, so that the drain waits for it. The returned function ends the count. */
     take: ({ address }: Peer) => taken.take(address),

@@ -1,7 +1,7 @@
 /**
- * Limits requests, connections and pending bytes in memory per user, so that one user cannot block the
- * others. A connection counts for its address until the gate has admitted its first request, because the gate
- * identifies the user. Then the connection also counts for its user.
+ * Limits requests, connections and pending bytes in memory per user, so that no single user can block the others. A
+ * connection always counts for its address. It also counts for its user as soon as the gate has identified the user of
+ * its first request.
  */
 import { TailcastError } from '../../errors.ts';
 import { createKeyedCounter } from '../../keyed-counter.ts';
@@ -14,13 +14,13 @@ export interface UserLimitValues {
   /** Pending bytes of request and response bodies above which the user cannot start a new request. */
   readonly bytes: number;
   /**
-   * Maximum bytes of long request heads before the gate has admitted the requests. One address may use half of the
+   * Maximum bytes of the long heads of all requests that the gate has not admitted yet. One address may use half of the
    * bytes that other addresses leave free.
    */
   readonly headBytes: number;
 }
 
-/** Maximum size of request heads that no limit counts, in bytes. */
+/** Maximum size, in bytes, of a request head that counts for no limit. */
 export const USUAL_HEAD_BYTES = 16 * 1024;
 
 /** Counter for the bytes of one request head, from its first byte until the gate has admitted its request. */

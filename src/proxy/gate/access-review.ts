@@ -29,7 +29,7 @@ export type AccessQuestion =
 
 /**
  * Sends a review to the API server as `caller`.
- * @returns true if the API server allows it
+ * @returns true if the API server allows the access
  * @throws Error if there is no response
  */
 export type AskAccess = (

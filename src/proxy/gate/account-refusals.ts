@@ -69,8 +69,8 @@ export function createAccountRefusals(ask: AskAccountRefusal, monotonicMs: () =>
       if (!mayBeAccountRefusal(status, headers)) return undefined;
       const decide = ({ refusal, marks }: AccountReview): TailcastError | undefined => {
         if (refusal !== undefined) return new TailcastError('UPSTREAM_REFUSED_ACCOUNT', refusal);
-        // The API server accepts the account now. A response without headers of API Priority and Fairness comes from an
-        // earlier step, in which the API server refused the account.
+        // The API server accepts the account now, but it refused the account in this response: a response without
+        // headers of API Priority and Fairness comes from the earlier check of impersonation.
         return marks && isAlwaysMarked(info) ? new TailcastError('UPSTREAM_REFUSED_ACCOUNT') : undefined;
       };
       const key = JSON.stringify([impersonation.user, impersonation.groups]);

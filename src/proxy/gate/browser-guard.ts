@@ -12,7 +12,7 @@ export interface BrowserFields {
   readonly host: string;
   /** All values of `Origin`, in order. */
   readonly origins: readonly string[];
-  /** All values of `Sec-Fetch-Site`, in order. Pages cannot set or remove it. */
+  /** All values of `Sec-Fetch-Site`, in order. Pages cannot set or remove this header. */
   readonly fetchSites: readonly string[];
 }
 
@@ -49,7 +49,7 @@ export function refuseForeignPages(fields: BrowserFields, { hostNames, dashboard
 
 /**
  * True if the user followed a link: the browser shows the response in its own tab, and the linking page cannot read it.
- * Frames do not count. `Origin` is not checked, because browsers omit it when a user follows a link.
+ * False for a link that opens in a frame. `Origin` is not checked, because browsers omit it when a user follows a link.
  *
  * @param rawHeaders flat, as received
  */

@@ -11,8 +11,8 @@ import { TailcastError } from '../../errors.ts';
 import { headerLines, onlyLine } from '../../kube/headers.ts';
 
 /**
- * Treatment of pages of programs. `refuse`: the browser gets an error that explains how to open the page.
- * `sandbox`: the browser shows the page without scripts, forms and storage.
+ * Treatment of pages of programs in the cluster. `refuse`: the browser gets an error that explains how to open the
+ * page. `sandbox`: the browser shows the page without scripts, forms and storage.
  */
 export const PROGRAM_PAGES = ['refuse', 'sandbox'] as const;
 export type ProgramPages = (typeof PROGRAM_PAGES)[number];
@@ -103,8 +103,8 @@ const SHOWN_FIELDS: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * Forbids scripts, forms, frames, workers, plugins, popups and automatic downloads. Its origin is opaque, so
- * the gateway rejects requests of the page as foreign. The page cannot be framed or cached.
+ * Headers that forbid scripts, forms, frames, workers, plugins, popups and automatic downloads. The page gets an opaque
+ * origin, so the gateway rejects its requests as foreign. The page cannot be framed or cached.
  */
 const POLICY: readonly string[] = [
   'Content-Security-Policy',
