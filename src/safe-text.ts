@@ -18,7 +18,7 @@ export function safeLines(text: string): string {
   return text.replaceAll(UNSAFE_CHARACTERS, (found) => (found === '\n' || found === '\t' ? found : '\ufffd'));
 }
 
-/** True for text that needs no escaping; a fast check, because most text is printable ASCII. */
+/** Matches text that needs no escaping. This check is fast, and most text is printable ASCII. */
 const PRINTABLE = /^[\x20-\x7e\n]*$/;
 
 /** Escapes the unsafe characters in lines of JSON. The text stays the same JSON, and is safe for terminals. */

@@ -32,8 +32,8 @@ import type { RetainedBytes } from './retained-bytes.ts';
 export type DeliveryPolicy = 'window' | 'window0' | 'bestEffort';
 
 /**
- * Minimum size of a write that starts a burst. Only long output is joined to writes of this size, see
- * `MAX_ALONE_BYTES` of the relay.
+ * Minimum size of a write that starts a burst. Writes of this size occur only in long output, because the relay then
+ * joins chunks (see `MAX_ALONE_BYTES` of the relay).
  */
 const LEAST_BURST_BYTES = 64 * 1024;
 /**
@@ -43,8 +43,8 @@ const LEAST_BURST_BYTES = 64 * 1024;
 const MAX_BURST_BYTES = 4 * 1024 * 1024;
 const MAX_BURST_BYTES_OF_ALL = 32 * 1024 * 1024;
 /**
- * Unacknowledged bytes of all sessions above which each session may have only {@link SCARCE_WINDOW_BYTES}. Without this
- * limit, 200 sessions of one user at a slow recorder would keep 1.6 GiB in memory.
+ * If all sessions together have more unacknowledged bytes than this, each session may have only {@link
+ * SCARCE_WINDOW_BYTES}. Without this limit, 200 sessions of one user at a slow recorder would keep 1.6 GiB in memory.
  */
 const MAX_RETAINED_BYTES_OF_ALL = 64 * 1024 * 1024;
 const SCARCE_WINDOW_BYTES = 256 * 1024;
@@ -109,7 +109,7 @@ export class DeliveryWindow {
   #pausedUntilMs = -Infinity;
   #pauseMs = 0;
   #detached = false;
-  /** Number of unacknowledged bytes that the budget counts. */
+  /** Number of unacknowledged bytes of this session that the budget counts. */
   #counted = 0;
 
   constructor(options: WindowOptions) {
@@ -234,7 +234,8 @@ export class DeliveryWindow {
   #save(offset: number, pieces: readonly Uint8Array[]): void {
     const { journal, retained } = this.#options;
     const bytes = retained.end - offset;
-    // With `window0`, the window writes nothing to the journal. The upload writes to it after the recorder is lost.
+    // With `window0`, the window writes nothing to the journal. The upload writes to the journal after the recorder is
+    // lost.
     if (this.policy === 'window0') void this.#joinBurst(bytes);
     if (this.policy !== 'window') return;
     if (!this.#isBurst) this.#burstStart = offset;

@@ -97,7 +97,7 @@ export function createEventPoster(deps: {
   };
 }
 
-/** Node's connection pool, with connections that `DialRecorder` opens. */
+/** Connection pool of Node.js whose connections are opened by `DialRecorder`. */
 class DialAgent extends Agent {
   readonly #dial: DialRecorder;
   readonly #dialTimeoutMs: number;
@@ -154,8 +154,8 @@ async function exchange(
       agent,
       method,
       path: '/v2/event',
-      // Node never resolves this host name. The agent uses the name to find pooled connections, and `createConnection`
-      // connects to the address in the name.
+      // Node.js never resolves this host name. The agent uses the name to find pooled connections, and
+      // `createConnection` connects to the address in the name.
       host: address,
       headers: {
         host: address,

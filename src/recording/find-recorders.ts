@@ -1,4 +1,4 @@
-/** Finds the recorders that grants name by address or by tag. */
+/** Finds the recorders whose addresses or tags are in the grants. */
 import { TailcastError } from '../errors.ts';
 import type { RecordingPolicy } from './policy.ts';
 
@@ -11,11 +11,11 @@ export interface RecorderDirectory {
 }
 
 type Recorded = Extract<RecordingPolicy, { readonly recorders: readonly string[] }>;
-/** Recorders that grants name. */
+/** The recorders of the grants: addresses and tags. */
 export type NamedRecorders = Pick<Recorded, 'recorders' | 'recorderTags' | 'tagsOf'>;
 
 /**
- * Returns first the addresses of the grants, in their order, and then the recorders that were found by tag. If a grant
+ * Returns the addresses of the grants, in their order, followed by the recorders that were found by tag. If a grant
  * names an address and tags, the address is used only if its node has one of the tags, because the address may belong
  * to another node now or be a mistake in the policy.
  *
@@ -43,8 +43,8 @@ export async function findRecorders(
 }
 
 /**
- * Adds addresses that were found by tag. `findRecorders` then checks whether their nodes still have a tag. A recorder
- * that is offline for a moment therefore stays a candidate.
+ * Adds addresses that were found by tag to the recorders of the grants. `findRecorders` later checks whether the nodes
+ * of these addresses still have a tag. A recorder that is offline for a moment therefore stays a candidate.
  */
 export function withFound(
   { recorders, recorderTags, tagsOf = {} }: NamedRecorders,

@@ -1,9 +1,9 @@
 /**
  * Allowlist for the bodies in API request events: for each kind of object, the fields whose values an event contains.
- * Of all other fields, an event contains at most the names. For an object of an unlisted kind, events contain only its
- * metadata and its containers. The list contains the fields that show an auditor which user got which rights, and which
- * program was started. The list never contains tokens, URLs of webhooks, or values that programs read (environment,
- * annotations, data). Pure.
+ * For all other fields, an event contains the name or nothing. For an object of an unlisted kind, events contain only
+ * its metadata and its containers. The list contains the fields that show an auditor which user got which rights, and
+ * which program was started. The list never contains tokens, URLs of webhooks, or values that programs read
+ * (environment, annotations, data). Pure.
  */
 import { KNOWN_SUBRESOURCES } from '../kube/interactive.ts';
 import type { RequestInfo } from '../kube/request-info.ts';
@@ -195,8 +195,8 @@ const DELETE_OPTIONS = fields(
 const TELLING_QUERIES: ReadonlySet<string> = new Set(['exec', 'attach', 'portforward', 'log']);
 
 /**
- * Query parameters of requests to a kubelet. Events contain their values. All other parameters of a node proxy are
- * omitted, because the proxy may lead to another program whose parameters are secret.
+ * Query parameters of requests to a kubelet. Events contain their values. All other parameters of `nodes/proxy`
+ * requests are omitted, because the proxy may forward them to another program, whose parameters may be secret.
  */
 const KUBELET_PARAMETERS: ReadonlySet<string> = new Set(
   [

@@ -81,7 +81,7 @@ export interface LateDeps {
 
 interface Waiting extends LateEnd {
   readonly sinceMs: number;
-  /** Bytes that count toward `maxBytes`. */
+  /** Number of bytes of the tail that count toward `maxBytes`. */
   readonly heldBytes: number;
   /** Number of acknowledged bytes of `rest.bytes`. */
   acknowledged: number;
@@ -207,7 +207,7 @@ export class LateDeliveries {
     this.#lines.delete(key);
   }
 
-  /** Waits between half of `pauseMs` and `pauseMs`, or less after `hurry`. */
+  /** Waits for a random time between half of `pauseMs` and `pauseMs`, or for a shorter time after `hurry`. */
   async #pause(pauseMs: number): Promise<void> {
     const closing = this.#closing.signal;
     const hurry = this.#hurry.signal;

@@ -43,9 +43,9 @@ export interface LateEvents {
   left(bytes: number): void;
   /** Called when a recorder has stored all bytes durably. */
   delivered(end: { readonly bytes: number; readonly recorder: string; readonly waitedMs: number }): void;
-  /** Called when `bytes` of `ofBytes` are lost. */
+  /** Called when `bytes` bytes of a tail of `ofBytes` bytes are lost. */
   dropped(end: { readonly bytes: number; readonly ofBytes: number; readonly reason: string }): void;
-  /** Called when the bytes stay on disk and this process does not deliver them. */
+  /** Called when `bytes` bytes of the tail stay on disk and this process does not deliver them. */
   kept(end: { readonly bytes: number; readonly ofBytes: number; readonly reason: string }): void;
 }
 

@@ -8,7 +8,7 @@ export type EmitText = (bytes: Uint8Array) => void;
 
 /**
  * Minimum size of a long chunk, in bytes. A character that is split between two chunks gets its own event if the second
- * chunk is long, because joining it with the chunk would copy the chunk.
+ * chunk is long. Joining the character with that chunk would copy the chunk.
  */
 const MUCH_BYTES = 4 * 1024;
 

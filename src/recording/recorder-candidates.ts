@@ -1,7 +1,7 @@
 /**
- * Determines the order in which recorders are tried. Nodes follow the order of the grants. The addresses of
- * one node are tried together. Nodes that failed recently come last and get shorter timeouts, but are never
- * skipped.
+ * Determines the order in which recorders are tried. The nodes of the recorders are tried in the order of the grants.
+ * The addresses of one node are tried together. Nodes that failed recently come last and get shorter timeouts, but are
+ * never skipped.
  */
 
 /** A recorder with all its addresses. */

@@ -82,8 +82,8 @@ export interface OpenRequest {
   /** Addresses (`ip:port`) in order of preference. */
   readonly recorders: readonly string[];
   /**
-   * Recorders that the grants name. The journal contains them for a later process. Default: the addresses in
-   * {@link recorders}, and no tags.
+   * Addresses and tags of recorders in the grants. The journal stores them, so that another process can deliver the
+   * tail. Default: the addresses in {@link recorders}, and no tags.
    */
   readonly named?: NamedRecorders;
   /**

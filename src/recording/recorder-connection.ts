@@ -77,8 +77,8 @@ export interface SessionIntent extends Omit<UploadIntent, 'neighbours'> {
 }
 
 /**
- * Forwards the events of a connection to its callbacks. Delays the report of a lost connection until the callbacks
- * are set. Only the first end (`finished` or `lost`) is forwarded.
+ * Forwards the events of a connection to its callbacks. Delays the report of a lost connection until the callbacks are
+ * set. Forwards only the first of the events `finished` and `lost`.
  */
 export function createOutcome(): {
   readonly ended: boolean;

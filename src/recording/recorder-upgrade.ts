@@ -1,8 +1,8 @@
 /**
- * Upload over an upgraded HTTP/1.1 connection: `GET /v2/record`. After the 101 response, both directions
- * carry length-prefixed messages (`wire/recorder-api/length-prefixed.ts`): frames to the recorder,
- * acknowledgements from the recorder. Gateway and recorder need half of the CPU time that HTTP/2 would need.
- * Only tailcast recorders support this protocol.
+ * Upload over an upgraded HTTP/1.1 connection: `GET /v2/record`. After the 101 response, both directions carry
+ * length-prefixed messages (`wire/recorder-api/length-prefixed.ts`): frames to the recorder, acknowledgements from the
+ * recorder. Gateway and recorder need half as much CPU time as with HTTP/2. Only tailcast recorders support this
+ * protocol.
  */
 import { request, type IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
@@ -203,7 +203,7 @@ function createRecordWriter(socket: Duplex): RecordWriter {
       return unwritten;
     },
     write(bytes) {
-      // NOTE: if the last piece of a write is empty, Node releases the other pieces before it has sent them.
+      // NOTE: if the last piece of a write is empty, Node.js releases the other pieces before it has sent them.
       if (bytes.length === 0) return;
       if (turnBytes === 0) process.nextTick(flush);
       turn.push(bytes);

@@ -112,7 +112,7 @@ export interface UploadDeps {
   readonly left?: (rest: UploadRest) => boolean;
 }
 
-/** Position and headers of the next upload of a session. */
+/** Position and header values of the next upload of a session. */
 export type MoveIntent = Omit<UploadIntent, 'sessionId' | 'neighbours' | 'orders'>;
 
 /** Default of {@link UploadLimits.maxPendingBytes}. */

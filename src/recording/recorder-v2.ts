@@ -49,7 +49,7 @@ export async function probeV2(
     createConnection: () => socket,
     settings: { enablePush: false },
   });
-  // The stream reports the same failures. Without this listener, Node would throw the error.
+  // The stream reports the same failures. Without this listener, Node.js would throw the error.
   session.on('error', () => {});
   const close = (): void => {
     session.destroy();
@@ -119,8 +119,8 @@ function createConnection(
   const answer = createUploadAnswer({
     ackWindowMs: options.ackWindowMs,
     frames: false,
-    // Destroys the session without calling `stream.close(CANCEL)` before. Otherwise a recorder that runs on
-    // Node would see the end of the body before the reset.
+    // Destroys the session without calling `stream.close(CANCEL)` before. Otherwise a recorder that runs on Node.js
+    // would see the end of the body before the reset.
     dispose: () => session.destroy(),
     close: () => session.close(),
   });
@@ -140,7 +140,7 @@ function createConnection(
     frames: false,
     attach: (events) => answer.attach(events),
     send(bytes) {
-      // NOTE: if the last piece of a write is empty, Node releases the other pieces before it has sent them.
+      // NOTE: if the last piece of a write is empty, Node.js releases the other pieces before it has sent them.
       if (answer.ended || bytes.length === 0) return;
       unwritten += bytes.length;
       stream.write(bytes, (error) => {

@@ -126,7 +126,7 @@ function keepContainer(
   };
 }
 
-/** Keeps the containers of pods at any depth of the JSON, and the names of the JSON objects around them. */
+/** Keeps the containers of pods at any depth of the JSON, and the field names on the path to them. */
 function keepContainers(json: unknown, findings: Findings): unknown {
   if (typeof json !== 'object' || json === null) return REDACTED;
   const kept = Array.isArray(json)
@@ -157,7 +157,7 @@ function keepOperation(operation: unknown, shape: Shape, findings: Findings): un
   });
 }
 
-/** Operations whose value, if any, is in the patch itself. */
+/** Operations that copy no value from the stored object: if they have a value, the patch contains it. */
 const PLAIN_OPERATIONS: ReadonlySet<unknown> = new Set(['add', 'remove', 'replace', 'test']);
 
 /**

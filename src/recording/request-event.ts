@@ -61,7 +61,7 @@ export const REQUEST_EVENT_LIMITS: RequestEventLimits = { maxBodyBytes: 256 * 10
 
 export interface RequestEvents {
   /**
-   * Sends the event of one request. Resolves immediately if the request causes no event.
+   * Sends the event of one request, if the request causes one.
    * @throws TailcastError `RECORDING_REQUIRED` if recording is enforced and no recorder stored the event;
    * `POLICY_REFUSED` if the event must contain the body and the body is unreadable
    */

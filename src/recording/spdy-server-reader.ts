@@ -28,7 +28,7 @@ export interface SpdyStream {
 }
 
 export interface SpdyStreams {
-  /** Assigns a role to an id permanently. */
+  /** Assigns a role to a stream id permanently. */
   open(id: number, role: string | undefined): void;
   find(id: number): SpdyStream;
   idOf(role: SpdyRole): number | undefined;

@@ -67,8 +67,8 @@ function createSpdyPorts(open: (port: number) => void): (chunk: Uint8Array) => v
 }
 
 /**
- * Calls `open` with the port as the kubelet parses it: the first of several values, with leading zeros allowed as in
- * Go's `ParseUint`. Ignores an invalid port, which the kubelet does not open.
+ * Calls `open` with the port that the kubelet would open: the first of several values. Leading zeros are allowed, as in
+ * Go's `ParseUint`. Ignores invalid ports, because the kubelet does not open them.
  */
 function openFirst(values: string, open: (port: number) => void): void {
   const [port = ''] = values.split('\0', 1);

@@ -4,7 +4,7 @@
  * The client opens one stream per role. The header `streamtype` of the SYN_STREAM names the role. To record all output,
  * the tap must know the role of each stream. The tap therefore ends the session if a role or an id is assigned twice,
  * if a role is unknown, or if output arrives on an unknown id. One inflater decodes all header blocks of a direction,
- * because they share a compression history.
+ * because these blocks share a compression history.
  *
  * The payload of stdin is counted and skipped without a copy.
  *
@@ -62,7 +62,7 @@ function probeId(ordinal: number): number {
   return LAST_PING_ID - 2 * (ordinal - 1);
 }
 
-/** Returns the number of the ping with this even id. */
+/** Returns the number of the gateway's ping that has this even id. */
 function probeOf(id: number): number {
   return (LAST_PING_ID - id) / 2 + 1;
 }

@@ -105,8 +105,8 @@ function closeFrame(message: string, httpStatus: number): Uint8Array {
 }
 
 /**
- * Returns a tap that stops parsing at the first unreadable frame instead of refusing it. Both directions
- * stop, because they share state.
+ * Returns a tap that stops parsing at the first unreadable frame instead of refusing that frame. Both directions stop,
+ * because they share state.
  */
 function forgiving(tap: Tap): Tap {
   let failed = false;

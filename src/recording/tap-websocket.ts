@@ -134,7 +134,7 @@ function createClientSide(
  */
 const MAX_SMALL_BYTES = 2 + 4 + 125;
 
-/** Returns true if these bytes may start a ping, a pong, or a short message on the resize channel. */
+/** Returns true if these bytes may be the start of a ping, a pong, or a short message on the resize channel. */
 function mayWaitFrom(bytes: Uint8Array): boolean {
   const [first = 0, length = 0, mask = 0] = bytes;
   if (first === (0x80 | OPCODE.ping) || first === (0x80 | OPCODE.pong)) return true;
@@ -296,7 +296,7 @@ function seeAll(
 ): void | Promise<void> {
   try {
     for (const piece of scanner.push(chunk)) {
-      // Extensions cannot be in use, because the gateway removes their offer from the handshake.
+      // Extensions cannot be in use, because the gateway removes the client's offer of extensions from the handshake.
       if (piece.rsv !== 0) throw violation('a WebSocket frame is compressed or extended');
       see(piece);
     }

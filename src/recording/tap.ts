@@ -52,13 +52,13 @@ export interface Tap {
  */
 export interface OutputMark {
   /**
-   * Number of bytes before the position that must not be delivered yet: an incomplete frame or an unproved
-   * exit status.
+   * Number of bytes before the position that must not be delivered yet. They are an incomplete frame or an exit status
+   * that is not proved.
    */
   readonly heldBytes: number;
   /**
-   * Value to use instead of `heldBytes` if the gateway had stopped reading from the server. Fewer exit statuses are
-   * proved in this case.
+   * Value to use instead of `heldBytes` if the gateway had stopped reading from the server. The proof of an exit status
+   * is stricter in this case.
    */
   readonly heldBytesBackpressured: number;
   /**
@@ -81,8 +81,8 @@ export interface ClientInput {
   /** Bytes to forward, including the kept bytes of the previous call. */
   readonly bytes: Uint8Array;
   /**
-   * Bytes to pass to the next call: the start of a heartbeat or resize message, and delayable frames before
-   * it.
+   * Bytes to pass to the next call: the start of a heartbeat or resize message, and the delayable frames before that
+   * start.
    */
   readonly kept: Uint8Array;
   /** Responses that the server would send to the heartbeats. */
@@ -114,7 +114,7 @@ export function joined(kept: Uint8Array, chunk: Uint8Array): Uint8Array {
   return kept.length === 0 ? chunk : Buffer.concat([kept, chunk]);
 }
 
-/** State for a protocol into which the gateway cannot insert frames. */
+/** Mark for a protocol into which the gateway cannot insert frames. */
 export const NO_MARK: OutputMark = { heldBytes: 0, heldBytesBackpressured: 0, delivered: () => false };
 
 /** Reasons that `incompleteReason` returns. The user and the recording get these texts. */

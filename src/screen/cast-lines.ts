@@ -1,9 +1,9 @@
-/** Reads the lines of a cast from any offset. It reads one piece ahead of the caller. */
+/** Reads the lines of a cast from any offset, one piece ahead of the caller. */
 
 /** The bytes of a cast. */
 export interface CastBytes {
   readonly bytes: number;
-  /** True if the cast may still grow. A last line without a line feed is then expected, and not an error. */
+  /** True if the cast may still grow. A last line without a line feed is then not an error. */
   readonly isGrowing?: boolean;
   /** Bytes `[start, end)`. */
   read(start: number, end: number, signal: AbortSignal): Promise<Uint8Array>;
@@ -39,7 +39,7 @@ export function readCastLines(cast: CastBytes, offset: number): CastLines {
   function fetchNext(): typeof ahead {
     if (at >= cast.bytes) return undefined;
     const start = at;
-    // the first read ends where the read of the header ended, because that range may be cached
+    // the first read ends at the same offset as the read of the header, because that range may be cached
     at = Math.min(cast.bytes, at < PIECE_BYTES ? PIECE_BYTES : at + PIECE_BYTES);
     const bytes = cast.read(start, at, stopped.signal);
     // `next` reports the error; without this handler, an error of an unused piece would be unhandled
@@ -61,7 +61,7 @@ export function readCastLines(cast: CastBytes, offset: number): CastLines {
     try {
       piece = await waiting.bytes;
     } catch (error) {
-      // for a retry
+      // a retry reads this piece again
       at = waiting.start;
       ahead = undefined;
       throw error;

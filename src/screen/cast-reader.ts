@@ -15,7 +15,10 @@ export interface CastStart {
   readonly reportedSize: ScreenSize;
   /** True if resize events contain the rows before the columns. */
   readonly rowsFirst: boolean;
-  /** True for a session without a terminal. It has no size, and its output has line feeds without carriage returns. */
+  /**
+   * True for a session without a terminal. Such a session has no size, and its output has line feeds without carriage
+   * returns.
+   */
   readonly withoutTerminal: boolean;
   /** Maximum pause between two events when the recording is shown, in seconds: `idle_time_limit` of the header. */
   readonly idleLimitSeconds: number | undefined;

@@ -32,7 +32,7 @@ export interface Cell {
 
 export interface CellRow {
   readonly cells: readonly Cell[];
-  /** True if the row continues the previous row. Copied text then has no line break between them. */
+  /** True if the row continues the previous row. Copied text then has no line break between the two rows. */
   readonly wrapped: boolean;
 }
 
@@ -59,8 +59,8 @@ export function readScreen(emulator: Emulator, which: 'active' | 'normal' = 'act
       cell = line?.getCell(column, cell);
       if (cell === undefined) break;
       const width = cell.getWidth();
-      // a cell of width 0 is the second half of a wide character or, without a first half, a combining mark in its own
-      // column
+      // a cell of width 0 is the second half of a wide character; if it follows no first half, it is a combining mark
+      // in its own column
       if (width === 0 && cells.at(-1)?.width === 2 && !isHalf) {
         isHalf = true;
         continue;

@@ -23,7 +23,7 @@ const FRAME_SECONDS = 1 / 12;
 const MAX_FRAMES = 1500;
 /** Maximum characters of all distinct rows. */
 const MAX_TEXT = 8 * 1024 ** 2;
-/** Maximum cells of all frames. Reading a cell takes about 0.5 µs. Enough for {@link MAX_FRAMES} of 200x80. */
+/** Maximum cells of all frames, enough for {@link MAX_FRAMES} frames of 200x80. Reading a cell takes about 0.5 µs. */
 const MAX_CELLS = 24e6;
 
 const TOO_LARGE = 'The clip is too large. Choose a shorter range.';
@@ -41,7 +41,7 @@ const COLOURS = [
 
 const TEXT_STYLE = `text{font:14px 'DejaVu Sans Mono',Menlo,Consolas,monospace;white-space:pre;fill:${INK}}`;
 
-/** Error for a range that cannot be made into a clip. The message tells the user how to change the range. */
+/** Error for a range that cannot be converted to a clip. The message tells the user how to change the range. */
 export class ClipError extends Error {
   override readonly name = 'ClipError';
 }
@@ -88,7 +88,8 @@ async function framesOf(options: ClipOptions, printed: (row: CellRow) => string)
 }
 
 /**
- * @returns a cast of the range, which first draws the screen at the start of the range. @throws ClipError as `clipSvg`
+ * @returns a cast of the range. The first event of the cast draws the screen at the start of the range. @throws
+ * ClipError as `clipSvg`
  */
 export async function clipCast(options: ClipOptions): Promise<string> {
   const { from } = checked(options);
@@ -137,7 +138,7 @@ function checkDrawn({ budget }: PlayTerminal): void {
 }
 
 interface Walk {
-  /** Returns the number of the interval that contains a time. Later intervals have larger numbers. */
+  /** Returns the number of the interval that contains the time `seconds`. Later intervals have larger numbers. */
   readonly bucketOf: (seconds: number) => number;
   /** Called at the end of each interval that contains events, with the screen at that time. */
   readonly onBucket: (bucket: number, terminal: PlayTerminal) => Promise<void>;
@@ -242,7 +243,7 @@ class Frames {
   }
 
   *stills(seconds: number): Generator<ClipStill> {
-    // twice the size for sharp text; this also makes both sides even, which the video codec requires
+    // twice the size, so that text is sharp, and width and height are even numbers, which the video codec requires
     const { tag } = this.#open(2);
     const style = `<style>rect{shape-rendering:crispEdges}${TEXT_STYLE}</style>`;
     for (const [index, { at, rows }] of this.#frames.entries()) {

@@ -18,7 +18,7 @@ export function parseClock(text: string): number | undefined {
     const [, hours = '0', minutes = '0', seconds = '0'] = units;
     return Number(hours) * 3600 + Number(minutes) * 60 + Number(seconds);
   }
-  // only the first number may be 60 or more
+  // only the first number may be larger than 59
   if (!/^\d+(?::[0-5]?\d){1,2}(?:\.\d+)?$/.test(trimmed)) return undefined;
   return trimmed.split(':').reduce((sum, part) => sum * 60 + Number(part), 0);
 }

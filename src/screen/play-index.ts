@@ -50,7 +50,7 @@ export interface PlayIndex {
   /** Output characters in intervals of equal length, from start to end. */
   readonly activity: readonly number[];
   readonly frames: readonly KeyframeEntry[];
-  /** The first marks; `markCount` is the number of all marks. */
+  /** The first marks of the recording; `markCount` also counts the others. */
   readonly marks: readonly PlayMark[];
   readonly markCount: number;
   /** Number of invalid lines. */
@@ -65,7 +65,7 @@ export interface PlayIndex {
   readonly hidden: number;
   /** The first reported size that is too small to read, such as `1x1`. */
   readonly tinySize?: string;
-  /** Second at which rendering stopped because the recording costs too much; later moments have no keyframes. */
+  /** Second at which rendering stopped because rendering costs too much. There are no keyframes after this second. */
   readonly stoppedAt?: number;
 }
 
@@ -91,8 +91,8 @@ export function frameBefore(frames: readonly KeyframeEntry[], seconds: number): 
 const ACTIVITY_SPANS = 400;
 
 /**
- * Counts output per interval. The intervals become longer while the recording grows, because its duration is not known
- * in advance.
+ * Counts output characters per interval. The intervals become longer while the recording grows, because its duration is
+ * not known in advance.
  */
 export function createActivity(): {
   add(seconds: number, characters: number): void;

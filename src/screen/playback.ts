@@ -30,7 +30,7 @@ export interface PlaybackState {
   /** Time of the last known event. */
   readonly seconds: number;
   readonly playing: boolean;
-  /** True if the complete recording was shown. */
+  /** True if playback has reached the end of the recording. */
   readonly ended: boolean;
   /** True while the screen lags behind the clock, because reading or rendering is slow. */
   readonly waiting: boolean;
@@ -46,11 +46,17 @@ export interface PlaybackState {
 
 /** Minimum length of a pause that is shortened if the viewer skips idle time, in seconds. */
 const IDLE_SECONDS = 2;
-/** Time for which a shortened pause is played at its start, and again at its end, in seconds. */
+/** Part of a shortened pause that is played at the start of the pause, and again at its end, in seconds. */
 const IDLE_KEPT_SECONDS = 0.5;
-/** Maximum number of characters per write to the terminal. A seek may have to wait for one write. */
+/**
+ * Maximum number of characters per write to the terminal. The limit is small, because a seek may have to wait for one
+ * write.
+ */
 const WRITE_LENGTH = 128 * 1024;
-/** Maximum time of one tick, in seconds. Without it, playback would jump when a background window becomes visible. */
+/**
+ * Maximum time of one tick, in seconds. Without this limit, playback would jump when a background window becomes
+ * visible.
+ */
 const MAX_TICK_SECONDS = 0.25;
 
 interface Cursor {
@@ -65,7 +71,7 @@ interface Cursor {
   seconds: number;
 }
 
-/** Playback of one view. It reads nothing before the first call. */
+/** Playback of one view. Nothing is read before the first call of a method. */
 export class Playback {
   speed = 1;
   skipsIdle = true;

@@ -1,6 +1,6 @@
 /**
- * Converts the complete state of a terminal to text: a keyframe. A new terminal of the same size to which this text is
- * written has the same state, so later output has the same effect.
+ * Converts the complete state of a terminal to text (a keyframe). Writing this text to a new terminal of the same size
+ * restores the state, so later output has the same effect.
  *
  * Each snapshot is verified by writing it to a second terminal and comparing the two terminals. Some states have no
  * snapshot, for example an incomplete escape sequence or a rare charset. A seek then starts at an earlier keyframe.
@@ -68,7 +68,8 @@ interface Inner {
   };
   readonly _charsetService: {
     /**
-     * The active charset. It may differ from the charset of the current level (`glevel`) after the cursor was restored.
+     * The active charset. After the cursor was restored, it may differ from the charset of the current level
+     * (`glevel`).
      */
     readonly charset: Charset;
     readonly glevel: number;
@@ -116,7 +117,7 @@ export function describeState(emulator: Emulator): string {
     emulator.rows,
     describeRows(emulator, 'active'),
     describeBuffer(buffers.active, emulator),
-    // when a program leaves the alternate screen, only the saved cursor of that screen is kept
+    // of the alternate screen, only the saved cursor is kept when a program leaves that screen
     isAlternate
       ? [describeRows(emulator, 'normal'), describeBuffer(buffers.normal, emulator)]
       : describeSavedCursor(buffers.alt, emulator),
@@ -140,7 +141,7 @@ function describeRows(emulator: Emulator, which: 'active' | 'normal'): unknown {
   ]);
 }
 
-/** Returns the attributes of a blank that are visible. */
+/** Returns the visible attributes of a blank. */
 function blankKey({ background, foreground, inverse, underline, strike, overline }: CellStyle): string {
   const isDrawn = inverse || underline || strike || overline;
   return `${background}${isDrawn ? JSON.stringify([foreground, inverse, underline, strike, overline]) : ''}`;
@@ -279,7 +280,7 @@ function encodeRow(line: InnerLine, cell: InnerCell, columns: number, isWritten:
   for (let column = 0; column < columns; column += 1) {
     const wasWide: boolean = cell.getWidth() === 2 && column > 0 && !isHalf;
     line.loadCell(column, cell);
-    // a cell of width 0 is the second half of a wide character or, without a first half, a blank
+    // a cell of width 0 is the second half of a wide character; if it follows no first half, it is a blank
     isHalf = cell.getWidth() === 0 && wasWide;
     if (isHalf) continue;
     const next = sgr(cell);
@@ -331,12 +332,12 @@ function colour(value: number, isRgb: boolean, isOf16: boolean, shift: 0 | 10): 
   return String(value < 8 ? 30 + shift + value : 82 + shift + value);
 }
 
-/** Position, zero-based. */
+/** Returns the sequence that moves the cursor to a zero-based position. */
 function at(row: number, column: number): string {
   return `\x1b[${row + 1};${column + 1}H`;
 }
 
-/** Undefined for default tab stops, every eight columns. */
+/** Returns the columns of the tab stops; undefined for the default tab stops, one every eight columns. */
 function tabStops({ tabs }: InnerBuffer, columns: number): readonly number[] | undefined {
   const stops = Array.from({ length: columns }, (_, column) => column).filter(
     (column) => tabs[column] === true,

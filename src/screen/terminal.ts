@@ -19,17 +19,17 @@ export interface PlayTerminal {
   readonly size: ScreenSize;
   /** Work budget until the next `reset`. The reader of the cast extends it for each line. */
   readonly budget: WorkBudget;
-  /** True if the output so far does not end inside a sequence. The screen then shows all of it. */
+  /** True if the output so far does not end inside a control sequence. The screen then shows the complete output. */
   readonly isComplete: boolean;
   /**
-   * Writes output. Resolves when the screen shows the output, or when the budget is exhausted. Callers must wait for
-   * each write before the next write.
+   * Writes output. Resolves when the screen shows the output, or when the budget is exhausted. Callers must not start a
+   * write before the previous write has resolved.
    */
   write(text: string): Promise<void>;
   /** Shows an incomplete control string as text at the end of the session. */
   end(): Promise<void>;
   resize(size: ScreenSize): void;
-  /** Resets the terminal to the given size, with the content of a keyframe if `screen` is given. */
+  /** Resets the terminal to the given size. If `screen` is given, restores the content of this keyframe. */
   reset(size: ScreenSize, screen?: string): Promise<void>;
   dispose(): void;
 }
@@ -42,7 +42,8 @@ export interface PlayTerminalOptions extends ScreenSize {
 }
 
 /**
- * Matches more than eight combining marks in a row. Additional marks are removed, because a cell stores all its marks.
+ * Matches more than eight consecutive combining marks. The additional marks are removed, because a cell would store all
+ * of them.
  */
 const MARKS = /(\p{M}{8})\p{M}+/gu;
 
@@ -73,8 +74,8 @@ export function createTerminal({
       cols: columns,
       rows,
       scrollback: 0,
-      // NOTE: turns off the rewrapping of lines at a resize. Without scrollback, rewrapping miscounts rows. A later
-      // sequence then throws in a timer of the emulator, and the process exits.
+      // NOTE: this turns off the rewrapping of lines at a resize. Without scrollback, the emulator's rewrapping
+      // miscounts rows. A later sequence then throws in a timer of the emulator, and the process exits.
       windowsPty: { backend: 'winpty', buildNumber: 1 },
       allowProposedApi: true,
       logLevel: 'off',
@@ -140,8 +141,8 @@ interface InnerRows {
  */
 function cutRows(emulator: Emulator, columns: number): void {
   for (const which of ['normal', 'alt']) {
-    // NOTE: an internal value of the emulator. With a version of the emulator that lacks it, these cells appear again
-    // in a wider window.
+    // NOTE: an internal value of the emulator. If another version of the emulator lacks this value, these cells appear
+    // again in a wider window.
     const rows = innerValue(emulator, ['_core', 'buffers', which, 'lines']);
     if (!isInnerRows(rows)) continue;
     for (let row = 0; row < rows.length; row += 1) rows.get(row)?.resize(columns);

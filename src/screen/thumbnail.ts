@@ -1,7 +1,7 @@
 /**
- * Thumbnails of screens. One symbol per cell represents the colour of the cell; the text is not included. `a` to `p`
- * are the 16 colours of a terminal, `x` is the default colour, capital letters are filled cells, and a blank is an
- * empty cell. Pure.
+ * Thumbnails of screens. One symbol per cell represents the colour of the cell. The thumbnail does not contain the
+ * text. `a` to `p` are the 16 colours of a terminal, `x` is the default colour, capital letters are filled cells, and a
+ * blank is an empty cell. Pure.
  */
 import { readScreen, type Cell, type CellColour } from './cells.ts';
 import type { Emulator } from './terminal.ts';
@@ -23,7 +23,7 @@ export function thumbnailOf(emulator: Emulator): ThumbnailRows {
   return rows.slice(Math.max(0, last - MAX_ROWS), last).map((row) => row.trimEnd());
 }
 
-/** Number of cells with content. */
+/** Returns the number of cells with content. */
 export function thumbnailInk(rows: ThumbnailRows): number {
   return rows.reduce((sum, row) => sum + row.replaceAll(' ', '').length, 0);
 }

@@ -52,7 +52,7 @@ export class CastText {
     return this.#stoppedAt;
   }
 
-  /** True if reading has stopped, both for rows of the screen and for written text. */
+  /** True if the reader no longer reads any text, neither rows of the screen nor written text. */
   get isExhausted(): boolean {
     return this.#journal?.isExhausted === true;
   }
@@ -80,7 +80,7 @@ export class CastText {
     return this.#journal?.hidden ?? 0;
   }
 
-  /** Text of an unterminated control string, and the second of the last event. */
+  /** Text of an unterminated control string, and the second (`at`) of the last event. */
   get pendingString(): { readonly at: number; readonly text: string } {
     return { at: this.#seconds, text: this.#journal?.parser.pendingString ?? '' };
   }

@@ -25,7 +25,10 @@ export function markedPhrases({ clauses }: Query): MarkedPhrases {
   };
 }
 
-/** Returns the match in the command of a moment or, without one, in the first matching row. */
+/**
+ * Returns the match in the command of a moment. If the command does not match, returns the match in the first matching
+ * row.
+ */
 export function hitOf({ command, rows, t0 }: Moment, marked: MarkedPhrases): Hit | undefined {
   const inCommand = command === undefined ? undefined : mark(command.text, marked.inCommands, t0, true);
   if (inCommand !== undefined) return inCommand;

@@ -10,7 +10,7 @@ import { Pen } from './pen.ts';
 import { WrittenText } from './written-text.ts';
 
 const TAB_COLUMNS = 8;
-/** Work units per character. They cover the line, the written text and the emitted row. */
+/** Work units per character, for the line, the written text and the emitted row together. */
 const CHARACTER_WORK = 8;
 
 /** Journal of one session. */
@@ -35,8 +35,8 @@ export class LineJournal implements TerminalActions, TextJournal {
   }
 
   /**
-   * True if nothing more is read. An exhausted budget does not stop this journal, because the journal renders no
-   * screen.
+   * True if the journal reads no more output. An exhausted budget does not stop this journal, because the journal
+   * renders no screen.
    */
   get isStopped(): boolean {
     return this.isExhausted;

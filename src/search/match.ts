@@ -1,6 +1,6 @@
 /**
- * Compares sessions with the queries of rules during the recording, without an index. The result is the same as with an
- * index of unlimited size. A query matches a session if it matches one moment of the session. Pure.
+ * Compares sessions with the queries of rules while the sessions are recorded, without an index. The result is the same
+ * as with an index of unlimited size. A query matches a session if it matches one moment of the session. Pure.
  */
 import { exitCodeOf } from '../wire/recorder-api/recording-status.ts';
 import { replaceSecrets } from '../secrets.ts';
@@ -21,7 +21,7 @@ import type { ViewerTerms } from './viewer-terms.ts';
 export interface WatchedRule {
   readonly id: string;
   readonly query: Query;
-  /** Sessions that the owner of the rule may see. */
+  /** Terms for the sessions that the owner of the rule may see. */
   readonly may: ViewerTerms;
   /**
    * The rule applies to running sessions, and to sessions that ended after this time, in milliseconds since the epoch.
@@ -117,7 +117,7 @@ export class RuleWatch {
   }
 
   /**
-   * Matches new moments.
+   * Compares new moments with the rules.
    * @param moments moments since the last call
    * @param isOver true if no moments follow
    */
@@ -174,7 +174,7 @@ export class RuleWatch {
     this.#commands = [];
   }
 
-  /** Returns the matches of rules with a pattern. Rules whose pattern was switched off have `isSlow`. */
+  /** Returns the matches of rules with a pattern. `isSlow` marks a rule whose pattern was switched off. */
   #matchPatterns(asked: readonly CompiledRule[], names: SessionNames): RuleMatch[] {
     const found: RuleMatch[] = [];
     const slow = [...(this.#patterns?.output.slow ?? []), ...(this.#patterns?.command.slow ?? [])];
@@ -200,7 +200,7 @@ function patternHit({ in: kind, source }: RulePattern, { at, text }: PatternLine
 
 /** Number of moments whose words are in memory at once. */
 const BATCH_MOMENTS = 256;
-/** Maximum number of moments in which words are highlighted, equal to the limit of the index. */
+/** Maximum number of moments in which words are highlighted. The index has the same limit. */
 const MARKED_MOMENTS = 3;
 
 /** Returns the earliest moments that match a rule; undefined if no moment matches. */
@@ -250,7 +250,7 @@ function compileRule(rule: WatchedRule): CompiledRule {
   };
 }
 
-/** The words in the rows, the command and the names of a moment. They are extracted on first use. */
+/** The words in the rows, the command and the names of a moment. Words are extracted on first use. */
 class MomentWords {
   readonly moment: Moment;
   readonly #inNames: readonly Token[];

@@ -47,7 +47,10 @@ export interface MomentOptions {
   readonly text: IndexedText;
   readonly limits?: Partial<MomentLimits>;
   readonly onMoment: (moment: Moment) => void;
-  /** Called immediately with each moment that `onMoment` gets late (at the end of the session) or never. */
+  /**
+   * `onMoment` gets some moments only at the end of the session, or never. `onLate` is called with these moments
+   * immediately.
+   */
   readonly onLate?: (moment: Moment) => void;
 }
 
@@ -86,7 +89,7 @@ export class Moments {
     this.#printed += characters;
   }
 
-  /** Adds a row of the screen. Rows have a separate limit, so that they cannot displace written lines. */
+  /** Adds a row of the screen. Rows of the screen have a separate limit, so that they cannot displace written lines. */
   row({ at, text }: JournalRow): void {
     if (this.#options.text !== 'all') return;
     if (this.#rowText + text.length > 2 * this.#printed + ROW_SLACK) {
@@ -106,7 +109,7 @@ export class Moments {
 
   /** @returns false if an equal row was added within the last ten minutes */
   #addRow(at: number, text: string, filter: (text: string) => string): boolean {
-    // The filter must read every row, because a repeated row can be the first line of another PEM key.
+    // The secret filter must read every row, because a repeated row can be the first line of another PEM key.
     const shown = filter(text);
     if (this.#wasSeen(at, text)) return false;
     const [first] = this.#rows;

@@ -1,7 +1,7 @@
-/** Queries that are similar to a query without results. Pure. */
+/** For a query without results, creates similar queries. Pure. */
 import { parseQuery, printQuery, QueryError, type Query } from './query.ts';
 
-/** Returns the parts of a query, each of which can be removed. */
+/** Returns the parts of a query. Each part can be removed on its own. */
 export function partsOf({ clauses }: Query): readonly string[] {
   return clauses.map((clause) => printQuery({ clauses: [clause] }));
 }
@@ -11,7 +11,7 @@ export function withoutPart({ clauses }: Query, index: number): string {
   return printQuery({ clauses: clauses.filter((_, at) => at !== index) });
 }
 
-/** Returns the query with its last word as a prefix; undefined if that is impossible. */
+/** Returns the query with its last word changed to a prefix; undefined if this is impossible. */
 export function begunWith({ clauses }: Query, nowMs: number): string | undefined {
   const [last] = clauses.at(-1) ?? [];
   if (last?.kind !== 'text' || last.isPrefix || last.isNot) return undefined;

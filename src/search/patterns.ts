@@ -2,7 +2,7 @@
  * Regular expressions of rules. `re2js` matches all patterns in linear time, in one pass over the text. Each session
  * has a CPU budget for each group of patterns. A session that exceeds the budget of a group uses the two halves of the
  * group from then on. A session that exceeds the budget of a single pattern no longer uses this pattern. Other sessions
- * do not change, so that the output of one user never switches off a rule for other users.
+ * still use the group or pattern, so the output of one user never switches off a rule for other users.
  */
 import { RE2JS, RE2Set } from 're2js';
 
@@ -41,8 +41,8 @@ const PATTERN_LIMITS = {
   /** Maximum unused CPU time that a session can accumulate for a single pattern, in milliseconds. */
   reserveMs: 200,
   /**
-   * Maximum unused CPU time for a group of several patterns, in milliseconds. A smaller limit is enough, because a
-   * session that exceeds this limit still uses all patterns of the group.
+   * Maximum unused CPU time for a group of several patterns, in milliseconds. This limit is smaller than the limit for
+   * a single pattern, because a session that exceeds it still uses all patterns of the group, in two halves.
    */
   sharedReserveMs: 50,
   nsPerCharacter: 100,
@@ -80,7 +80,9 @@ interface Group {
   halves?: readonly Group[];
 }
 
-/** All patterns for output, or all for commands. The sessions of a process share the compiled patterns. */
+/**
+ * Either all patterns for output, or all patterns for commands. The sessions of a process share the compiled patterns.
+ */
 export class PatternSet {
   readonly #cpuMs: () => number;
   readonly #stateBytes: number;

@@ -46,7 +46,7 @@ export class Pen {
     return this.#state;
   }
 
-  /** Restores a saved state; undefined restores the default. */
+  /** Restores a saved state, or the default state if `state` is undefined. */
   restore(state: PenState = DEFAULT): void {
     this.#state = state;
     const { isConcealed, isDim, foreground, background } = state;
@@ -75,7 +75,7 @@ function takeAll(before: PenState, parameters: string): PenState {
   let state = before;
   for (let at = 0; at < codes.length; at += 1) {
     const { code = 0 } = codes[at] ?? {};
-    // 58: the colour of underlines
+    // 38: foreground, 48: background, 58: underline
     if (code !== 38 && code !== 48 && code !== 58) {
       state = takeCode(state, code);
       continue;
@@ -91,7 +91,7 @@ function takeAll(before: PenState, parameters: string): PenState {
 /**
  * Reads a colour as the emulator does: `38;5;n`, `38;2;r;g;b`, `38:5:n`, `38:2::r:g:b`, and mixtures such as `38;5:n`.
  *
- * @returns `more`: number of parameters after the first one that belong to the colour
+ * @returns the colour; `more` is the number of its parameters after the first one
  */
 function readColour(codes: readonly { readonly code: number; readonly subparameters: readonly number[] }[]): {
   readonly colour: number | undefined;

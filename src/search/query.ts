@@ -1,10 +1,10 @@
 /**
  * The query language of the page, the command line and the API. Pure.
  *
- * A term is a word, a phrase in quotes, or `key:value`; `*` at its end matches a prefix. All terms must match; with
- * `OR` between two terms, one of them is enough. `NOT` or `!` before a term excludes it. A dash before a key has the
- * same effect. A dash before other characters is text, because command lines contain many dashes: `rm -rf` finds the
- * command.
+ * A term is a word, a phrase in quotes, or `key:value`; `*` at its end matches a prefix. All terms must match. If `OR`
+ * is between two terms, one of the two is enough. `NOT` or `!` before a term excludes it. A dash before a key
+ * (`-user:alice`) also excludes the term. A dash before other characters is text, because command lines contain many
+ * dashes: `rm -rf` finds the command.
  */
 import {
   isRecordingResult,
@@ -81,7 +81,7 @@ const SYNONYMS: ReadonlyMap<string, string> = new Map([
   ['since', 'after'],
   ['until', 'before'],
 ]);
-/** Possible values of keys with a fixed set of values. `result` also accepts any exit code. */
+/** For each key with a fixed set of values, these values. `result` also accepts any exit code. */
 export const CHOICES: ReadonlyMap<string, readonly string[]> = new Map<string, readonly string[]>([
   ['kind', ['exec', 'attach', 'ssh', 'unknown']],
   ['state', RECORDING_STATES],
@@ -179,7 +179,9 @@ export function isWord(term: Term): boolean {
   return term.kind === 'text' || (term.kind === 'field' && !term.isPrefix);
 }
 
-/** Returns true for a term about reviews. Tags of nodes start with `tag:`, other tags are part of a review. */
+/**
+ * Returns true for a term about reviews. Tags that start with `tag:` belong to nodes. All other tags belong to reviews.
+ */
 export function isReviewTerm({ field, value }: Term): boolean {
   return field === 'reviewed' || (field === 'tag' && !value.startsWith('tag:'));
 }
@@ -191,7 +193,7 @@ export function isExcluded({ field, value, isNot }: Term): boolean {
   return field === 'reviewed' && value === 'no' ? !isNot : isNot;
 }
 
-/** Checks that `OR` joins only words or only conditions. */
+/** Checks that `OR` joins words with words, or conditions with conditions. */
 function checkJoined(terms: readonly Term[], offset: number): void {
   if (terms.every((term) => isWord(term) && !isExcluded(term))) return;
   if (terms.every((term) => !isWord(term) && !isReviewTerm(term))) return;

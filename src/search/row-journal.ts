@@ -17,16 +17,16 @@ import { ROW_WORK, Screen, type Rendition, type ScreenKeeper } from './terminal/
 import type { ScreenRow } from './terminal/screen-row.ts';
 import { createShellMarks, guessCommand } from './shell-marks.ts';
 
-/** Work units of a control sequence or a run of characters, in addition to the units for its cells. */
+/** Work units per control sequence or run of characters, in addition to the units per cell. */
 const SEQUENCE_WORK = 8;
 const CONTROL_WORK = 4;
-/** Work units per printed character: for the screen and for the written text. */
+/** Work units per printed character, for the screen and the written text together. */
 const CHARACTER_WORK = 2;
 /** Work units per character of an emitted row. Secret filters and the index read each row several times. */
 const ROW_CHARACTER_WORK = 4;
 /**
- * Time in seconds after which text counts as seen. A row with seen text is emitted even if the row loses only a part of
- * its text.
+ * Time in seconds after which text counts as seen. A row that contains seen text is emitted even if it loses only a
+ * part of its text.
  */
 const SEEN_SECONDS = 0.1;
 /** Controls after which a combining mark does not join the previous character. */
@@ -42,7 +42,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
   #seconds = 0;
   /** Earliest time at which a row is emitted because it did not change for {@link SETTLE_SECONDS}. */
   #settledAt = Infinity;
-  /** Width of the previous character, if a mark can join it; otherwise 0. */
+  /** Width of the previous character if a mark can join that character; otherwise 0. */
   #lastWidth = 0;
   #cluster: Cluster = CLUSTER.none;
   readonly #pen = new Pen();
@@ -86,7 +86,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     return this.#written.hidden;
   }
 
-  /** Reads output at a second of the session. Times never decrease. */
+  /** Reads output. `seconds` is its time in the session, and must not decrease. */
   write(seconds: number, text: string): void {
     if (!this.#allowance.take(text.length)) return;
     this.tick(seconds);
@@ -390,7 +390,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
         screen.x = screen.columns - 1;
         this.#clip(code, width);
         if (width === 2) {
-          // The cursor stays at the last cell, because a wide character does not fit into it.
+          // The cursor stays at the last cell, because the wide character does not fit into this cell.
           this.#lastWidth = 0;
           this.#mayHalve = true;
           return;

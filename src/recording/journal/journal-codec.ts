@@ -1,6 +1,6 @@
 /**
- * Format of journal files. They keep unacknowledged output of a recording when the gateway stops. A file
- * consists of a plain prefix and sealed (encrypted) records.
+ * Format of journal files. A journal keeps the unacknowledged output of a recording after the gateway has stopped. A
+ * file consists of a plain prefix and sealed (encrypted) records.
  *
  * ```
  *   file    prefix record…                          new file
@@ -16,9 +16,9 @@
  * last records of a file are missing, as after a crash. The first record is the head. The second record is a `part`
  * record without content.
  *
- * A file may be written over the content of an older file. The old content was sealed with another key, so it
- * is never read as a record. If a crash interrupts a write over old content, the record looks like a changed
- * record. If this record is the head, the file counts as damaged.
+ * A file may be written over the content of an older file. The old content was sealed with another key, so it is never
+ * read as a record. If a crash interrupts a write over old content, the incomplete record looks like a changed record.
+ * If this record is the head, the file counts as damaged.
  */
 import { createCipheriv, createDecipheriv, randomBytes, type KeyObject } from 'node:crypto';
 import { z } from 'zod';
@@ -32,7 +32,7 @@ const OVER_FILE = Buffer.from('tcjrnl4\n', 'latin1');
 const ANY_MAGIC = /^tcjrnl(\d+)\n/;
 export const PREFIX_BYTES = MAGIC_BYTES + KEY_ID_BYTES + SALT_BYTES;
 const LENGTH_BYTES = 4;
-/** Mark after the last record of an overwritten file. */
+/** Mark between the last record and the old content in a file that was written over an older file. */
 export const END_MARK = Buffer.alloc(LENGTH_BYTES);
 const TAG_BYTES = 16;
 const LEAD_BYTES = 9;
@@ -69,7 +69,7 @@ export interface JournalFile {
   /** True if the file overwrites an older file. Bytes of the older file may follow the last record. */
   readonly over: boolean;
   readonly acknowledged: number;
-  /** Acknowledged bytes of lines. */
+  /** Number of acknowledged bytes of asciicast lines. */
   readonly acknowledgedLines: number;
   readonly part: number;
   /**
@@ -101,7 +101,8 @@ export interface JournalSealer {
 }
 
 /**
- * @param file `over` is true if the file overwrites an older file. `salt` must be unique; only tests pass a fixed salt
+ * @param file `over` is true if the file overwrites an older file. `salt` must be unique, so only tests pass a fixed
+ * salt
  */
 export function createSealer(
   key: JournalKey,
@@ -159,7 +160,7 @@ export function readJournal(file: Uint8Array, key: JournalKey): JournalFile {
   const fileKey = key.fileKey(bytes.subarray(PREFIX_BYTES - SALT_BYTES, PREFIX_BYTES));
   const { records, ending } = openRecords(bytes.subarray(PREFIX_BYTES), fileKey, magic);
   const [first] = records;
-  // a crash between prefix and head cannot be distinguished from damage, so both are reported as damage
+  // a file whose writer crashed between prefix and head looks like a damaged file, so both are reported as damaged
   if (first === undefined) throw new JournalError('damaged', 'its head cannot be read');
   const of = (kind: RecordKind): readonly OpenRecord[] => records.filter((record) => record.kind === kind);
   const { at: acknowledged, lines } = of('acknowledged')

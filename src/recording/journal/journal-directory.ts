@@ -8,9 +8,9 @@
  * ```
  *
  * A process takes over the folder of a stopped process by moving that folder into its own folder. If several processes
- * try this, only one process succeeds and then delivers the journals. A process of this machine counts as stopped if it
- * has reported its stop, or if its process id does not exist. A process of another machine or container counts as
- * stopped if its folder had no sign of life for {@link LEASE_MS}, by the clock of the file system.
+ * try to take over the same folder, only one succeeds and then delivers the journals. A process of this machine counts
+ * as stopped if it has reported its stop, or if its process id does not exist. A process of another machine or
+ * container counts as stopped if its folder had no sign of life for {@link LEASE_MS}, by the clock of the file system.
  */
 import { randomUUID } from 'node:crypto';
 import {
@@ -41,7 +41,7 @@ export const SIGN_MS = 5_000;
 export const DAMAGED_SUFFIX = '.damaged';
 const OWNER = 'owner';
 const TAKEN = 'taken-';
-/** Maximum depth of nested folders. A folder contains another folder if a process stopped during a takeover. */
+/** Maximum depth of nested folders. Nested folders remain if a process stops during a takeover. */
 const MAX_DEPTH = 8;
 
 const OWNER_SCHEMA = z.object({

@@ -8,10 +8,7 @@ export const KEY_ID_BYTES = 8;
 export const SALT_BYTES = 32;
 
 export interface JournalKey {
-  /**
-   * Id of the key. With the id, readers distinguish a file that is sealed with another key from a damaged
-   * file.
-   */
+  /** Id of the key. With the id, readers can distinguish a damaged file from a file that is sealed with another key. */
   readonly id: Buffer;
   /** Returns the AES-256 key of one file. No two files have the same salt, so every file has its own key. */
   fileKey(salt: Uint8Array): KeyObject;
@@ -42,8 +39,8 @@ export async function findJournalKey(path: string): Promise<JournalKey | undefin
 }
 
 /**
- * Returns the key in `path`, in base64, and creates it if it does not exist. If several processes create the
- * key at the same time, all use the key of the first.
+ * Returns the key in the file `path`, which contains the key in base64. Creates the file if it does not exist. If
+ * several processes create the key at the same time, all use the key of the first.
  *
  * @throws TailcastError `CONFIG_INVALID` if the key is malformed, or if other users can read the file
  */

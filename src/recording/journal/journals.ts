@@ -108,7 +108,7 @@ export class Journals {
     return this.#unreadable + this.#foreign;
   }
 
-  /** Creates the journal of a new session. The first write creates its first file. */
+  /** Creates the journal of a new session. The first write to the journal creates its first file. */
   begin(head: JournalHead): SessionJournal {
     const journal = new SessionJournal(this.#room, randomUUID(), head);
     this.#running.add(journal);
@@ -153,7 +153,7 @@ export class Journals {
     return this.#looking;
   }
 
-  /** Stops. Files on disk remain for the next process. */
+  /** Stops the deliveries. Files on disk remain for the next process. */
   async close(): Promise<void> {
     for (const timer of this.#timers) clearInterval(timer);
     this.#closing.abort(new Error('the gateway has ended'));

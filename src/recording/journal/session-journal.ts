@@ -11,10 +11,10 @@
  * ```
  *
  * Records are only appended to a segment. A segment is released when all its bytes are acknowledged. The next segment
- * overwrites the last released file, which needs a fifth of the time of a new file. If a write fails because the disk
- * is full or broken, the journal refuses all later writes until the recorder has acknowledged all refused bytes. Until
- * then, the client sees output only after the recorder has acknowledged it, so every byte that the client sees is on
- * disk or at a recorder.
+ * overwrites the last released file, because writing a new file takes five times as long. If a write fails because the
+ * disk is full or broken, the journal refuses all later writes until the recorder has acknowledged all refused bytes.
+ * Until then, the client sees output only after the recorder has acknowledged it, so every byte that the client sees is
+ * on disk or at a recorder.
  */
 import { closeSync, openSync, renameSync, writevSync } from 'node:fs';
 import { unlink } from 'node:fs/promises';
@@ -63,7 +63,7 @@ interface Segment {
   bytes: number;
   /** Size of the file. Larger than `bytes` while the segment overwrites an older file. */
   size: number;
-  /** True if a record was only partly written. */
+  /** True if the last record was only partly written. */
   broken: boolean;
   /** Offset in the recording after the last byte of the segment. */
   end: number;
@@ -294,7 +294,7 @@ export class SessionJournal {
     }
   }
 
-  /** Returns a segment that overwrites the released file. The file keeps its name until {@link #begun}. */
+  /** Returns a segment that overwrites the released file. {@link #begun} later renames the file. */
   #reuse(spare: Segment): Segment {
     this.#spare = undefined;
     this.#spareIsOld = false;
@@ -306,7 +306,10 @@ export class SessionJournal {
     };
   }
 
-  /** Renames an overwritten file after its new head is written, so that it sorts after the other segments. */
+  /**
+   * Renames a reused segment file after its new head is written, so that its name sorts after the names of the other
+   * segments.
+   */
   #begun(segment: Segment, isReused: boolean): boolean {
     if (!isReused) return true;
     try {
@@ -356,7 +359,7 @@ export class SessionJournal {
     }
   }
 
-  /** Stops writing to a segment, because records after an incomplete one are unreadable. */
+  /** Stops writing to a segment, because records after an incomplete record are unreadable. */
   #broke(segment: Segment, error: unknown): void {
     segment.broken = true;
     this.#end = -1;
