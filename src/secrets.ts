@@ -11,10 +11,10 @@ export const SECRET = '[secret]';
  * the match is replaced.
  */
 interface Rule {
-  /** Words in lower case. A line that contains none of them is not searched. */
+  /** Words in lower case. The rule is not applied to lines that contain none of these words. */
   readonly words: readonly string[];
   readonly shape: RegExp;
-  /** Set if `shape` applies only after a command. */
+  /** Set if `shape` applies only after a certain command. */
   readonly after?: {
     readonly command: RegExp;
     /** Beginning of `shape`, up to the secret. */
@@ -22,11 +22,11 @@ interface Rule {
   };
 }
 
-/** Separator between the words of a command. It occurs in no secret and no command. */
+/** Separator between the words of a command. The separator occurs in no secret and in no command. */
 const BETWEEN_WORDS = '\u2028';
-/** A quoted word up to the closing quote. SQL doubles a quote within the word. */
+/** A quoted word up to the closing quote. In SQL, a quote within the word is doubled. */
 const QUOTED = String.raw`"(?:\\[^\u2028]|[^"\\\u2028])+"?|'(?:[^'\u2028]|'')+'?`;
-/** A value: a quoted word, the rest of one command argument, or text without spaces. */
+/** A value: a quoted word, the rest of a command argument, or text without spaces. */
 const value = (first: string): string => String.raw`(?:${QUOTED}|(?<=\u2028)${first}[^\u2028]*|${first}\S*)`;
 /** Assigned value, without the quotes around it. */
 const ASSIGNED = String.raw`(?:(?<=")(?:\\[^\u2028]|[^"\\\u2028]){4,}|(?<=')[^'\u2028]{4,}|(?<!["'])[^\s"',;]{4,})`;
@@ -48,7 +48,7 @@ const KEY_NAME = [
 /** @param secrets alternatives */
 const shape = (keep: string, secrets: string | readonly string[], flags = 'g'): RegExp =>
   new RegExp(`(?<keep>${keep})(?:${[secrets].flat().join('|')})`, flags);
-/** Returns a rule about an option that contains a secret. The rule applies only after a command. */
+/** Returns a rule about an option that contains a secret. The rule applies only if the option follows `command`. */
 const afterCommand = (words: readonly string[], command: RegExp, keep: string, secret: string): Rule => ({
   words,
   shape: shape(keep, secret, 'y'),
@@ -72,10 +72,10 @@ const option = (words: readonly string[], command: RegExp, letters: string): Rul
   afterCommand(words, command, String.raw`\s-${letters}\s{0,4}`, value(String.raw`[^\s=-]`));
 
 /**
- * NOTE: Recorded programs choose the text, so a rule must not read a line repeatedly. A repetition that can start at
- * many positions of a word would read the word many times. A pattern that contains a command, its options and
- * everything between them would also read the line many times. `test/search/secret-growth.test.ts` measures each rule
- * with repeated text.
+ * NOTE: Recorded programs choose the text, so a rule must not read a line repeatedly. In a regular expression, a
+ * repetition that can start at many positions of a word reads the word many times. A regular expression for a command,
+ * its options and everything between them also reads the line many times. `test/search/secret-growth.test.ts` measures
+ * each rule with repeated text.
  */
 export const SECRET_RULES: readonly Rule[] = [
   { words: ['akia', 'asia'], shape: /\b(?:AKIA|ASIA)[A-Z0-9]{16}\b/g },
@@ -90,7 +90,7 @@ export const SECRET_RULES: readonly Rule[] = [
   },
   {
     words: ['eyj'],
-    // the lookahead reads each word once; without it, each `-eyJ` of a word would read the rest of the word
+    // the lookahead reads each word once; without it, the rest of the word would be read again for each `-eyJ` in it
     shape: /(?<![\w-])(?=[\w-]{11,}\.[\w-]{8})(?<keep>[\w-]*?\b)eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?/g,
   },
   { words: ['bearer'], shape: shape(String.raw`\bBearer\s{1,4}`, '[A-Za-z0-9._~+/=-]{8,}', 'gi') },
@@ -332,8 +332,8 @@ for (const word of WORDS) BEGINS_ONE[lastBits(word.slice(0, 3))] = 1;
 const PEM_BEGIN = /-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----|^Private-Lines: \d/;
 const PEM_END = /-----END [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----|^Private-MAC: /;
 /**
- * A PEM key in a word of a command. The match ends at the first text that no key contains, because a command may
- * follow.
+ * A PEM key in a word of a command. The match ends at the first text that cannot be part of a key, because another
+ * command may follow.
  */
 const PEM_KEY = new RegExp(
   [
@@ -343,11 +343,11 @@ const PEM_KEY = new RegExp(
   ].join(''),
   'gm',
 );
-/** A value that a shell replaces with the output of a command. */
+/** The start of a value that a shell replaces with the output of a command. */
 const COMMAND_OUTPUT = /^["']?(?:\$\(|`)/;
 /**
- * Text that may run a command, because a shell may split it or an interpreter may call a function. A reference to one
- * variable does not match.
+ * Text that may run a command: a shell may split the text, or an interpreter may call a function in it. A reference to
+ * one variable does not match.
  */
 const MAY_BE_COMMAND = /^(?!["']?\$(?:\w+|\{\w+\})["']?$)[^]*?[\s;|&`$(]/;
 const PEM_LINE = /^(?:[\sA-Za-z0-9+/=]{16,}|\s*|(?:Version|Comment|Proc-Type|DEK-Info): .*|=[\w+/]{4}\s*)$/;
@@ -394,7 +394,7 @@ function mayHoldOne(line: string): boolean {
   return false;
 }
 
-/** Called with a probable secret. Returns true if it is replaced. */
+/** Called with a probable secret. Returns true if the secret must be replaced. */
 type IsHidden = (secret: string) => boolean;
 
 /**
@@ -447,14 +447,15 @@ function replaceLine(line: string, isHidden: IsHidden): string {
 }
 
 /**
- * NOTE: Recorded programs choose the text. A secret may contain the option of its rule again, so the command is checked
- * before the secret is read. Otherwise, the rest of a word would be read again for each option without a command.
+ * NOTE: Recorded programs choose the text. Text after an option may contain the same option many times. The command is
+ * therefore checked before the secret is read. Otherwise, the rest of a word would be read again for each option
+ * without a command.
  */
 function replaceShape(text: string, { shape: secret, after }: Rule, isHidden: IsHidden): string {
   const begin = after?.option ?? secret;
   let replaced = '';
   let end = 0;
-  /** Start of the text that was not yet searched for the command. */
+  /** Start of the text in which the command was not searched yet. */
   let from = 0;
   let isOfCommand = after === undefined;
   begin.lastIndex = 0;

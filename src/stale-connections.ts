@@ -1,6 +1,6 @@
 /**
- * Detects requests that failed because the peer closed an idle keep-alive connection just when the request
- * was sent.
+ * Detects requests that failed because the peer closed an idle keep-alive connection at the moment when the request was
+ * sent.
  */
 import type { ClientRequest, IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
@@ -9,9 +9,9 @@ import type { Socket } from 'node:net';
 export const SAFE_METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS']);
 
 /**
- * A request may be retried if its connection is lost within this time after the request was sent, in milliseconds. If
- * the connection is lost within this time, the peer probably closed it before the request arrived. If the connection is
- * lost later, the peer may have processed the request.
+ * Time after sending a request, in milliseconds. The request may be retried if its connection is lost within this time.
+ * If the connection is lost within this time, the peer probably closed it before the request arrived. If the connection
+ * is lost later, the peer may have processed the request.
  */
 export const STALE_MS = 50;
 
@@ -24,10 +24,10 @@ export function staleWindow(nowMs: () => number = () => performance.now()): () =
 const LOST: ReadonlySet<unknown> = new Set(['ECONNRESET', 'EPIPE']);
 
 /**
- * Watches a request for a stale connection. Call it before the request has a connection.
+ * Watches a request for a stale connection. Call this function before the request has a connection.
  *
- * @returns a function that tells whether an error means that the peer had already closed the connection: the error
- *   occurred within {@link STALE_MS} after the request got the connection, and before the first response byte. The
+ * @returns a function that returns true if an error means that the peer had already closed the connection. The error
+ *   must occur before the first response byte, and within {@link STALE_MS} after the request got the connection. The
  *   request may then be retried over a new connection.
  * @param nowMs monotonic clock
  */
@@ -54,8 +54,8 @@ export function watchForStale(
 }
 
 /**
- * Destroys the connection if the request is not complete in time. Use it for requests with an unread body, because Node
- * waits for the rest of a body or its trailers even after the response.
+ * Destroys the connection if the request is not complete in time. Use it for requests with an unread body, because
+ * Node.js waits for the rest of the body and its trailers even after the response.
  *
  * @returns the request
  */

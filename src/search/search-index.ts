@@ -26,13 +26,13 @@ export interface SessionNames {
   /** Names and stable ids of the client's node and the target node. */
   readonly nodes: readonly string[];
   readonly kind: string;
-  /** Status of the recording: `state`, `result` and `trust` as in `wire/recorder-api/recording-status.ts`. */
+  /** `state`, `result` and `trust` are the status of the recording, as in `wire/recorder-api/recording-status.ts`. */
   readonly state: string;
   readonly result?: string;
   readonly trust?: string;
   readonly command?: string;
   readonly durationSeconds?: number;
-  /** Printable characters that were written and never became visible; undefined if the text was not read. */
+  /** Number of printable characters that were written and never became visible; undefined if the text was not read. */
   readonly hidden?: number;
 }
 
@@ -49,8 +49,9 @@ interface Place {
 }
 
 /**
- * Returns the names of a namespace in viewer rules: `<name>`, and `<cluster>/<name>` for a session with a cluster. A
- * namespace that contains a slash is ignored: a forged header could otherwise imitate the namespace of a cluster.
+ * Returns the names under which viewer rules can list a namespace: `<name>`, and `<cluster>/<name>` for a session with
+ * a cluster. A namespace that contains a slash is ignored, because a forged header could otherwise imitate a namespace
+ * of another cluster.
  */
 export function ruledNamespaces(place: Place): readonly string[] {
   const { namespace = '' } = place;
@@ -74,15 +75,15 @@ export interface SessionDoc {
   readonly stoppedAt?: number;
 }
 
-/** Fields of a session in a list, so that lists need not read the recording. */
+/** Fields that a list shows for a session. The index stores them, so a list is created without reading recordings. */
 export interface SessionListing {
   /** Exact sort key of the start time. */
   readonly order: string;
   /** Version of the recording, which does not change with {@link EXTRACTOR}. */
   readonly version: string;
-  /** Description as JSON. */
+  /** Description of the recording, as JSON. */
   readonly recording: string;
-  /** Lower-case text that the `text` filter of lists searches. */
+  /** Lower-case text in which the `text` filter of lists searches. */
   readonly searched: string;
   /** Size of the cast, in bytes. */
   readonly bytes: number;
@@ -90,7 +91,7 @@ export interface SessionListing {
 
 /**
  * Sort orders. Of two sessions with the same duration or size, the newer session comes first. Sessions without a known
- * length come last.
+ * duration or size come last.
  */
 export const LIST_SORTS = ['newest', 'oldest', 'longest', 'largest'] as const;
 export type ListSort = (typeof LIST_SORTS)[number];
@@ -105,7 +106,7 @@ export interface ListPosition {
   readonly value?: number;
 }
 
-/** Query of a list. */
+/** Query for a list of sessions. */
 export interface ListAsk {
   readonly query: Query;
   readonly may: ViewerTerms;

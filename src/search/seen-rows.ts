@@ -12,11 +12,11 @@ interface SeenRow {
 }
 
 /**
- * Returns a function for one session. It remembers each row, and returns true if an equal row was on the screen within
- * the last ten minutes.
+ * Returns a function for one session. The function remembers each row, and returns true if an equal row was on the
+ * screen within the last ten minutes.
  */
 export function createSeenRows(): (at: number, text: string) => boolean {
-  // NOTE: rows are keyed by a hash, because a map with texts as keys makes reading a cast a sixth slower. If two texts
+  // NOTE: rows are keyed by a hash, because with texts as keys, reading a cast takes a sixth more time. If two texts
   // have the same hash, the older text is forgotten. The older text then counts as new when it appears again, so no
   // text is lost.
   const seen = new Map<number, SeenRow>();

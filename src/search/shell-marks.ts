@@ -1,6 +1,6 @@
 /**
  * Finds the commands of a session from marks of the shell (OSC 133), or from text after a prompt. Any program can print
- * marks and prompts, so the commands are not proven. Pure.
+ * marks and prompts, so nothing proves that these commands were executed. Pure.
  */
 import type { Screen } from './terminal/screen.ts';
 import type { ScreenRow } from './terminal/screen-row.ts';
@@ -21,11 +21,11 @@ export interface CommandEnd {
 }
 
 export interface ShellMarks {
-  /** True if the shell marks its commands. Commands are then not guessed. */
+  /** True if the shell marks its commands. Commands are then not guessed from prompts. */
   readonly isMarked: boolean;
   /** Reads the parameters after `133;`. */
   take(text: string, seconds: number): void;
-  /** Reports a guessed command. If the shell then marks the same command, it is not reported again. */
+  /** Reports a guessed command. If the shell then marks the same command, that command is not reported again. */
   guess(text: string, seconds: number): void;
 }
 

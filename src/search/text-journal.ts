@@ -21,8 +21,8 @@ export interface RowJournalOptions {
   /** Called when the shell reports the end of a command. */
   readonly onCommandEnd?: (end: CommandEnd) => void;
   /**
-   * Called with each written line that the screen shows differently. After the budget is exhausted, called with every
-   * written line.
+   * Called with each written line that the screen shows differently, and with every written line after the budget is
+   * exhausted.
    */
   readonly onWritten?: (row: WrittenRow) => void;
   /** Work budget. After the budget is exhausted, output is not rendered any more. Default: a new budget. */
@@ -44,7 +44,7 @@ export const ROW_SLACK = 65_536;
 export interface TextJournal {
   /** True if rows are missing because the budget is exhausted. */
   readonly isStopped: boolean;
-  /** True if reading has stopped, both for rows of the screen and for written text. */
+  /** True if the journal no longer reads any text, neither rows of the screen nor written text. */
   readonly isExhausted: boolean;
   /** Number of printable characters that never became visible. */
   readonly hidden: number;

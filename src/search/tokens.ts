@@ -21,8 +21,8 @@ const NOT_ASCII = /[^\0-\x7f]/;
 const LONG_WORD = /\w{65,}/g;
 
 /**
- * Returns the words of a text, in order. In scripts without spaces, the last character of a run is also a word of its
- * own.
+ * Returns the words of a text, in order. In scripts without spaces, the last character of a run of such characters is
+ * also a separate word.
  */
 export function tokenize(text: string): readonly Token[] {
   const tokens: Token[] = [];
@@ -66,7 +66,9 @@ export function indexText(text: string): string {
     .join(' ');
 }
 
-/** Prefix of words from commands. No other word starts with it, so a search in commands does not read other text. */
+/**
+ * Prefix of words from commands. No other word starts with this prefix, so a search in commands finds no other text.
+ */
 const IN_COMMAND = '§';
 
 /** Returns the words of a command, separated by spaces; see {@link commandWord}. */

@@ -15,7 +15,7 @@ export interface TranscriptDocument {
   readonly hidden: {
     readonly characters: number;
     readonly rows: TranscriptRows;
-    /** True if lines are missing, because the list has its maximum size. */
+    /** True if lines are missing because the list of lines has its maximum size. */
     readonly isPartial?: boolean;
   };
   /** Second of the recording at which reading stopped, because rendering the recording costs too much. */
@@ -32,8 +32,7 @@ export const HIDDEN_PARTIAL_TEXT =
   'The list of lines that were never visible is incomplete. It leaves out later lines beyond its maximum size.';
 
 /**
- * Heading for hidden rows of control strings that do not count as invisible, because normal programs also send such
- * strings.
+ * Heading for text in control strings that does not count as invisible, because normal programs also send such strings.
  */
 export const STRINGS_TEXT = 'Text in control strings, such as window titles';
 

@@ -1,8 +1,8 @@
 /** The sessions that a viewer may see, as terms that limit a search. Pure. */
 
 /**
- * `everything`, or a list of terms: the viewer may see the sessions that match at least one of them. An empty list
- * permits no session.
+ * `everything`, or a list of terms. With a list, the viewer may see the sessions that match at least one of the terms.
+ * An empty list permits no session.
  */
 export type ViewerTerms = 'everything' | readonly ViewerTerm[];
 

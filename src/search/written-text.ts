@@ -1,5 +1,5 @@
 /**
- * Text in the form in which a program wrote it, if the screen shows it differently. Examples are text with zero-width
+ * Collects text as a program wrote it, if the screen shows this text differently. Examples are text with zero-width
  * characters, in another charset, in pieces between cursor movements, in invisible colours, in rectangles, and in
  * control strings. Search reads this text in addition to the rows of the screen. The class also counts the invisible
  * characters. After the budget of the screen is exhausted, this class emits every written line. Pure; memory is
@@ -10,7 +10,7 @@ import { ZERO_WIDTH } from '../terminal/code-points.ts';
 import type { StringKind } from '../terminal/escape-parser.ts';
 import { isKnownEscape, isKnownSequence } from './terminal/controls.ts';
 
-/** The part of a screen that is needed to find the position of characters. */
+/** The parts of a screen that are needed to determine the position of characters. */
 interface Screen {
   readonly x: number;
   readonly y: number;
@@ -20,14 +20,14 @@ interface Screen {
 
 /** A written line. */
 export interface WrittenRow {
-  /** Seconds of the session. */
+  /** Second of the session. */
   readonly at: number;
   readonly text: string;
   /** Number of printable characters of the line that never became visible. */
   readonly hidden: number;
 }
 
-/** Zero-width characters, and strokes through a character. Both can hide a word from a search. */
+/** Zero-width characters, and strokes through a character. Either can prevent a search from finding a word. */
 const WITHOUT_WIDTH = /\p{Default_Ignorable_Code_Point}|[\u{334}-\u{338}]/gu;
 const HAS_WITHOUT_WIDTH = new RegExp(WITHOUT_WIDTH.source, 'u');
 /** Variation selectors, as ranges of a character class. */
@@ -54,7 +54,7 @@ const CONTEXT = 32;
 const PRINTABLE = /[^\s\p{Cc}]/gu;
 /** Letters that the DEC line-drawing charset shows as lines. */
 const DRAWING = /^[jklmnqtuvwxa`~ ]+$/;
-/** The most frequent of these letters. Without them, the letters of a drawn box contain no word. */
+/** The most frequent letters of {@link DRAWING}. Without these, the letters of a drawn box contain no word. */
 const LINES = /[qx`~]+/g;
 /** Maximum length of a piece that can be a part of a word. */
 const SHORT_PIECE = 16;
@@ -63,15 +63,15 @@ const MAX_SPREAD_PIECE = 2;
 /** Length after which a line is emitted in parts, in UTF-16 code units. */
 const MAX_ROW = 2048;
 /**
- * Maximum overlap of two parts of a line, in characters. The overlap contains words and secrets at the boundary
- * completely.
+ * Maximum overlap of two parts of a line, in characters. Because of the overlap, one of the parts contains each word or
+ * secret at the boundary completely.
  */
 const OVERLAP = 128;
 /** Work units per character of an emitted line. */
 const ROW_CHARACTER_WORK = 4;
 /**
- * Minimum length of a control string with a row of its own. Shorter control strings are only in the row of joined
- * strings.
+ * Minimum length of a control string that is emitted as a separate row. Shorter control strings are emitted only in the
+ * row of joined strings.
  */
 const MIN_STRING = 4;
 /** OSC strings without text: numbers, colour queries and shell marks. */
@@ -79,18 +79,18 @@ const OSC_WITHOUT_TEXT = /^(?:(?:[4-9]|1\d{1,2})(?:;(?:\d{1,3}|\?)){0,3}|[16]33;
 /** Prefix of an OSC string, before its text. */
 const OSC_BEGIN = /^\d*;*(?:C;cmdline(?:_url)?=)?/;
 /**
- * Maximum length of a control string that is compared with the end of the visible line, and maximum length of the
- * compared end.
+ * Maximum length of a control string that is compared with the end of the visible line. The compared end has the same
+ * maximum length.
  */
 const MAX_TITLE = 256;
 /** Maximum number of remembered control strings, and of window titles in the current line. */
 const MAX_TITLES = 16;
 /**
- * Number of characters in control strings that do not count as invisible in one recording, because normal programs send
- * links and requests to the terminal. The allowance is never refilled.
+ * Allowance of one recording: the first characters in control strings do not count as invisible, up to this number,
+ * because normal programs send links and requests to the terminal. The allowance is never refilled.
  */
 const FREE_CHARACTERS = 512;
-/** Number of characters in fragments that do not count as invisible. */
+/** Number of characters in fragments (short control strings) of one recording that do not count as invisible. */
 const FREE_FRAGMENTS = 16;
 /**
  * Maximum length of a short control string, in characters. Longer control strings, except OSC strings, always count as
@@ -105,7 +105,7 @@ interface Title {
   readonly text: string;
   /** True if the line may show this text: a title of at most {@link MAX_TITLE} characters. */
   readonly mayShow: boolean;
-  /** True if the string gets a row of its own. */
+  /** True if the string is emitted as a separate row. */
   readonly hasRow: boolean;
   /** True if {@link FREE_CHARACTERS} applies to this control string. */
   readonly isFree: boolean;
@@ -122,19 +122,19 @@ export class WrittenText {
   #freeFragments = FREE_FRAGMENTS;
   /** Control strings that occurred before. They are not emitted again, because shells repeat their titles. */
   readonly #known = new Set<string>();
-  /** Titles of the terminal that the current line may repeat, and the control strings that followed these titles. */
+  /** Window titles that the text of the current line may repeat, and the control strings that followed these titles. */
   #titles: Title[] = [];
   /** The last short control string, and the last short control string before the current line. */
   #fragment = '';
   #fragmentBefore = '';
-  /** True if {@link #fragmentBefore} equals the short control string before it. */
+  /** True if the last short control string was equal to the last one before its line. */
   #wasRepeated = false;
   /** The last longer control string that was not visible, and the last such string before the current line. */
   #string = '';
   #stringBefore = '';
   /**
-   * Previous line, if it was completely visible. The next title is compared with it, because shells repeat the command
-   * in the title.
+   * Previous line, if that line was completely visible. The next title is compared with this line, because shells
+   * repeat the command in the title.
    */
   #lineBefore = '';
   /**
@@ -146,7 +146,7 @@ export class WrittenText {
   /** True if no emitted row contains the joined text. */
   #isJoined = false;
   #drawnRow = 0;
-  /** The last letters that the screen shows as lines. */
+  /** The last letters that the screen shows as drawn lines. */
   #drawn = '';
   /** Pieces of the line before the current piece. */
   #row = '';
@@ -295,7 +295,7 @@ export class WrittenText {
     const mayShow = payload.length <= MAX_TITLE && kind !== 'csi';
     const isKnown = mayShow && this.#known.delete(payload);
     if (mayShow) remember(this.#known, payload);
-    // A title that each line repeats is not part of a spelled text.
+    // A title that is repeated with each line is not part of a text that control strings spell.
     const isRepeated = isKnown && payload === this.#stringBefore;
     this.#stringBefore = '';
     if (isRepeated || (mayShow && this.#isVisible(text))) return;
@@ -304,7 +304,8 @@ export class WrittenText {
   }
 
   #shortString(seconds: number, payload: string, text: string, characters: number): void {
-    // A title that each line repeats is not part of a spelled text, but one repetition may be a double letter.
+    // A title that is repeated with each line is not part of a spelled text, but a single repetition may be a double
+    // letter.
     const isRepeated = payload === this.#fragmentBefore;
     const isLeftOut = isRepeated && this.#wasRepeated;
     this.#wasRepeated = isRepeated;
@@ -378,8 +379,8 @@ export class WrittenText {
   }
 
   /**
-   * Adds a control string. If an earlier string waits for the end of the line, this string also waits, to keep the
-   * order.
+   * Adds a control string. If an earlier string waits for the end of the line, this string also waits, so that the
+   * strings stay in order.
    */
   #take(title: Title): void {
     if (this.#titles.length === 0 && !title.mayShow) return this.#hideTitle(title);
@@ -408,7 +409,7 @@ export class WrittenText {
       return;
     }
     if (!hasRow || this.#fragments !== '') this.#isJoined = true;
-    // Only the ends of a long string may be parts of words that other strings continue.
+    // Other strings can only continue the words at the two ends of a long string.
     this.#fragments +=
       text.length > 2 * OVERLAP ? `${text.slice(0, OVERLAP)} ${text.slice(-OVERLAP)}`.toWellFormed() : text;
     if (this.#fragments.length > MAX_ROW) this.#giveFragments(at);
@@ -447,7 +448,9 @@ export class WrittenText {
     this.#onRow?.(row);
   }
 
-  /** Emits the pending part of a long line. @returns the last words of the part, which the next part repeats */
+  /**
+   * Emits the pending part of a long line. @returns the last words of this part, with which the next part must start
+   */
   #givePart(seconds: number): string {
     const row = this.#row + this.#piece;
     const [isSplit, isAltered] = [this.#isSplit, this.#isAltered];

@@ -1,7 +1,7 @@
 /**
  * Parses the capability for access on request and moderated sessions. The parser is as strict as the parser of the
- * reference's capability, and also rejects unknown fields. Otherwise a misspelled `approvers` would give access without
- * an approval. Pure.
+ * reference's capability. It also rejects unknown fields, because a misspelled `approvers` would otherwise give access
+ * without an approval. Pure.
  */
 import { grantFlag, isTag, malformed, matchesName, members, texts } from './capabilities.ts';
 import type { CapabilityMap } from './identity.ts';
@@ -11,13 +11,13 @@ export const ACCESS_CAPABILITY = 'tailcast.dev/cap/kubernetes-access';
 
 /** One element of the capability's list. */
 export interface AccessRule {
-  /** Groups that the caller may request. */
+  /** Kubernetes groups that the caller may request. */
   readonly groups: readonly string[];
   /** Kubernetes users that the caller may request. */
   readonly users: readonly string[];
-  /** True if every write of the caller needs a granted request. Reads need none. */
+  /** True if the caller may write only with access that was granted on request. Reads need no access request. */
   readonly writes: boolean;
-  /** Names of clusters to which the rule applies; empty for all clusters of the gateway. */
+  /** Names of the clusters to which the rule applies; empty for all clusters of the gateway. */
   readonly clusters: readonly string[];
   /** Namespaces to which the rule applies; empty for all namespaces and cluster-scoped resources. */
   readonly namespaces: readonly string[];
@@ -25,21 +25,21 @@ export interface AccessRule {
   readonly requireReason: boolean;
   /** Approvers of requests. Undefined if no approval is needed. */
   readonly approvers: Approvers | undefined;
-  /** Times of the week in which the access can be used; empty for any time. */
+  /** Times of the week in which the caller can use the access; empty for any time. */
   readonly windows: readonly AccessWindow[];
-  /** True if recording is enforced while the access is used. */
+  /** True if recording is enforced while the caller uses the granted access. */
   readonly enforceRecorder: boolean;
 }
 
-/** Callers who may decide about a request. The requester may never decide. */
+/** Callers who may approve or reject a request for access. The requester may never do so. */
 export interface Approvers {
   readonly users: readonly string[];
   /** Kubernetes groups in the grants of the approver. */
   readonly groups: readonly string[];
   readonly tags: readonly string[];
   /**
-   * Number of different approvers that a request needs. If 0, the request needs no approval, but the approvers may
-   * revoke the access.
+   * Number of different approvers who must approve a request. If 0, the request needs no approval, but the approvers
+   * may revoke the access.
    */
   readonly count: number;
 }
@@ -55,13 +55,13 @@ export interface AccessWindow {
   readonly timeZone: string;
 }
 
-/** Request classes that a rule can moderate. */
+/** Request classes for which a rule can require a moderator. */
 const MODERATED = ['exec', 'attach', 'portForward'] as const;
 export type ModeratedClass = (typeof MODERATED)[number];
 
 /**
- * An element of the capability's list with `moderate`. Sessions to which it applies run only while a moderator watches
- * them.
+ * An element of the capability's list that contains `moderate`. Sessions to which it applies run only while a moderator
+ * watches.
  */
 export interface ModerationRule extends Pick<AccessRule, 'clusters' | 'namespaces'> {
   readonly moderate: readonly ModeratedClass[];
@@ -261,7 +261,10 @@ function isTimeZone(name: string): boolean {
   }
 }
 
-/** Returns true for a valid name. Names are compared with header values, byte by byte. */
+/**
+ * Returns true for a valid name. Valid names contain only characters that can be compared with header values byte by
+ * byte.
+ */
 function isName(text: string): boolean {
   return /^[!-~]{1,256}$/.test(text);
 }

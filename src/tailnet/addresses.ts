@@ -6,9 +6,9 @@ LOOPBACK.addSubnet('127.0.0.0', 8, 'ipv4');
 LOOPBACK.addAddress('::1', 'ipv6');
 
 /**
- * Returns the canonical form of an IP address: without brackets and zone, IPv4-mapped IPv6 as IPv4
- * (`::ffff:100.64.0.1` is `100.64.0.1`), IPv6 in its shortest lower-case form (RFC 5952). `undefined` for other
- * text.
+ * Returns the canonical form of an IP address, without brackets and zone. IPv4-mapped IPv6 addresses become IPv4
+ * (`::ffff:100.64.0.1` is `100.64.0.1`). Other IPv6 addresses get their shortest lower-case form (RFC 5952). Returns
+ * `undefined` for other text.
  */
 export function normaliseAddress(text: string): string | undefined {
   const bare = text.replace(/^\[(.*)\]$/, '$1').replace(/%.*$/, '');
@@ -42,7 +42,7 @@ export function parseAddressPort(
   return ipv4 !== undefined && isIPv4(ipv4) ? { address: ipv4, port } : undefined;
 }
 
-/** `ip:port`, with brackets around IPv6. */
+/** Returns `ip:port`, with brackets around an IPv6 address. */
 export function formatAddressPort(address: string, port: number): string {
   return isIP(address) === 6 ? `[${address}]:${port}` : `${address}:${port}`;
 }

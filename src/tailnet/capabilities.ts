@@ -11,7 +11,7 @@ import type { CapabilityMap } from './identity.ts';
 /** Name of the capability in a policy file's `grants[].app`. */
 export const KUBERNETES_CAPABILITY = 'tailscale.com/cap/kubernetes';
 /**
- * Older name of the capability. It applies only to impersonation, and only if there is no rule with the newer
+ * Older name of the capability. Its rules apply only to impersonation, and only if there is no rule with the newer
  * name.
  */
 export const LEGACY_KUBERNETES_CAPABILITY = 'https://tailscale.com/cap/kubernetes';
@@ -38,7 +38,7 @@ export interface KubernetesRules {
   readonly recording: readonly KubernetesRule[];
 }
 
-/** Cluster for which rules are selected. Used if the gateway serves several clusters. */
+/** The cluster for which rules are selected, if the gateway serves several clusters. */
 export interface ClusterScope {
   readonly name: string;
   /** True if rules without `clusters` apply to the cluster. */
@@ -54,12 +54,11 @@ export function parseKubernetesRules(capabilities: CapabilityMap): KubernetesRul
 }
 
 /**
- * Returns the rules that apply to one cluster: those whose `clusters` matches its name. Rules with the older capability
- * name never apply, because they have no field `clusters`.
+ * Returns the rules that apply to one cluster: the rules whose `clusters` match the name of the cluster. Rules with the
+ * older capability name never apply, because they have no field `clusters`.
  *
- * Recording stays enforced: if no rule for this cluster contains `enforceRecorder`, the recording fields of
- * the rules for all clusters apply. Only an explicit rule for this cluster can therefore disable the
- * enforcement.
+ * Recording stays enforced: if no rule for this cluster contains `enforceRecorder`, the recording fields of the rules
+ * for all clusters apply. Therefore, only a rule that names this cluster can disable the enforcement.
  *
  * @throws TailcastError `GRANT_MALFORMED`
  */
@@ -114,8 +113,8 @@ function parseRule(value: unknown, at: string): KubernetesRule {
 }
 
 /**
- * Returns the fields by folded name (see `exact-json.ts`), without `null` values. Rejects an object in which
- * two names fold to the same name.
+ * Returns the fields by folded name (see `exact-json.ts`), without `null` values. Rejects an object in which two field
+ * names fold to the same name.
  *
  * @throws TailcastError `GRANT_MALFORMED`
  */
@@ -167,7 +166,7 @@ export function isTag(text: string): boolean {
   return /^tag:[A-Za-z][A-Za-z0-9-]*$/.test(text);
 }
 
-/** True for a cluster name, or for the beginning of a cluster name and `*`. */
+/** True for a cluster name, or for a prefix of a cluster name followed by `*`. */
 function isClusterPattern(text: string): boolean {
   return /^(?=.)[a-z0-9-]*\*?$/.test(text);
 }

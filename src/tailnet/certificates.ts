@@ -13,9 +13,9 @@ import { errorText, TailcastError } from '../errors.ts';
 
 export interface CertificateSource {
   /**
-   * Returns the certificate for `serverName`. Returns the default certificate for clients without SNI, and
-   * for addresses and unknown names. Returns the same object until the certificate changes, so that TLS
-   * sessions can be resumed.
+   * Returns the certificate for `serverName`. Returns the default certificate if `serverName` is undefined (no SNI), an
+   * address or an unknown name. Returns the same object until the certificate changes, so that TLS sessions can be
+   * resumed.
    * @throws TailcastError `CERTIFICATE_UNAVAILABLE`
    */
   certificate(serverName: string | undefined): Promise<LoadedCertificate>;
@@ -57,8 +57,8 @@ export function certifiesHost({ leaf }: LoadedCertificate, hostName: string): bo
 }
 
 /**
- * TLS settings of every listener. AES-128 comes first, as in Go servers such as the API server. It needs four
- * fifths of the time of AES-256, Node's first choice (`openssl speed`, 16 KB blocks).
+ * TLS settings of every listener. AES-128 comes first, as in Go servers such as the API server. AES-128 takes four
+ * fifths of the time of AES-256, the first choice of Node.js (`openssl speed`, 16 KB blocks).
  */
 export const TLS_OPTIONS = {
   minVersion: 'TLSv1.2',

@@ -1,6 +1,6 @@
 /**
- * DNS records that the control server publishes in addition to those of devices. tailscaled reports them only on
- * its notification bus.
+ * DNS records that the control server publishes in addition to the records of devices. tailscaled reports the
+ * additional records only on its notification bus.
  */
 import { z } from 'zod';
 import type { ExtraRecord } from './find-host.ts';

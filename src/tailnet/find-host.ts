@@ -3,7 +3,7 @@ import { BlockList, isIP } from 'node:net';
 import type { TailnetNode, TailnetStatus } from './tailnet-status.ts';
 
 /**
- * DNS record that the control server publishes in addition to those of nodes, for example for a Tailscale
+ * DNS record that the control server publishes in addition to the records of nodes, for example for a Tailscale
  * Service.
  */
 export interface ExtraRecord {
@@ -14,13 +14,13 @@ export interface ExtraRecord {
 
 export type FoundHost =
   | { readonly kind: 'node' | 'service'; readonly name: string }
-  /** Result for a name whose address no peer serves. */
+  /** Result for a name with an address for which no peer has a route. */
   | { readonly kind: 'unreachable'; readonly name: string }
   | { readonly kind: 'unknown' };
 
 /**
- * Finds a host; nodes take precedence over extra records. A record is used only if a peer has a route for its
- * address. Otherwise no node advertises the Service, and it is not reachable.
+ * Finds a host; nodes take precedence over extra records. A record is used only if a peer has a route for its address.
+ * Without a route, no node advertises the Service, and the Service is not reachable.
  *
  * @param wanted a single label, a full name or an address.
  */
@@ -53,7 +53,7 @@ function routesTo({ routes }: TailnetNode, address: string): boolean {
     const [network = '', bits = ''] = route.split('/');
     const version = isIP(network);
     if (version === 0 || !/^\d{1,3}$/.test(bits) || Number(bits) > (version === 6 ? 128 : 32)) continue;
-    // Ignores default routes: they belong to exit nodes, which do not serve a Service.
+    // Ignores default routes, because they belong to exit nodes, which do not serve a Service.
     if (Number(bits) > 0) list.addSubnet(network, Number(bits), version === 6 ? 'ipv6' : 'ipv4');
   }
   return list.check(address, family);

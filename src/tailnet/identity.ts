@@ -3,7 +3,7 @@
  * and tests) provide identities.
  */
 
-/** JSON rules by name of the capability, in the order of the control server. */
+/** JSON rules, keyed by the name of the capability, in the order of the control server. */
 export type CapabilityMap = ReadonlyMap<string, readonly unknown[]>;
 
 interface NodeIdentity {
@@ -16,7 +16,7 @@ interface NodeIdentity {
   readonly capabilities: CapabilityMap;
 }
 
-/** A node of a user. */
+/** Identity of a node that belongs to a user. */
 export interface UserIdentity extends NodeIdentity {
   readonly kind: 'user';
   /** Numeric user ID of the node's owner; a bigint because it has 64 bits. */
@@ -26,7 +26,7 @@ export interface UserIdentity extends NodeIdentity {
   readonly displayName: string;
 }
 
-/** A tagged node. */
+/** Identity of a tagged node. */
 export interface TaggedIdentity extends NodeIdentity {
   readonly kind: 'tagged';
   /** Tags of the node, each `tag:…`. At least one. */
@@ -40,13 +40,13 @@ export interface Peer {
   /** IP address without brackets or zone. */
   readonly address: string;
   readonly port: number;
-  /** Source of the peer's address: the socket, or a PROXY header. */
+  /** Source from which the peer's address was read: the socket, or a PROXY header. */
   readonly source: 'socket' | 'proxy-protocol';
   /** Canonical server name (SNI) of the TLS handshake. Set only if the gateway serves several clusters. */
   readonly serverName?: string | undefined;
   /**
-   * Returns true if the certificate of this connection (without SNI) does not cover this host name of a
-   * cluster.
+   * Set for a connection without SNI. Returns true if the certificate of this connection does not cover `hostName`, the
+   * host name of a cluster.
    */
   readonly refusesHost?: ((hostName: string) => boolean) | undefined;
   /** Address to which the client connected. Set only if the gateway serves several clusters. */
@@ -60,7 +60,7 @@ export interface IdentitySource {
   /**
    * @throws TailcastError `IDENTITY_UNKNOWN`, `IDENTITY_UNAVAILABLE` or `IDENTITY_MALFORMED`; failures are never
    * cached.
-   * @param service Tailscale Service (`svc:NAME`) whose grants apply. Default: the grants of this node apply
+   * @param service Tailscale Service (`svc:NAME`) whose grants apply. Default: the grants for this node apply
    */
   whois(peer: Peer, signal: AbortSignal, service?: string): Promise<Identity>;
 }

@@ -27,7 +27,7 @@ export interface IssuedPair {
 const ECDSA = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' } as const;
 
 /**
- * Time before the issuance at which certificates become valid, in milliseconds. It helps clients whose clock is behind.
+ * Time before issuance at which certificates become valid, in milliseconds, because the clock of a client may be slow.
  */
 const BACKDATED_MS = 3_600_000;
 

@@ -2,12 +2,12 @@
  * Accepts TCP connections, reads an optional PROXY header, and finishes the TLS handshake. Then passes the decrypted
  * socket, its ALPN protocol and its peer to a handler. This module does not parse HTTP.
  *
- * The accept loop never waits: each connection has its own handshake with a deadline. The number of
- * unfinished handshakes is limited. A further connection closes the oldest of them, because ordinary clients
- * finish a handshake within milliseconds.
+ * The accept loop never waits: each connection has its own handshake with a deadline. The number of unfinished
+ * handshakes is limited. A further connection closes the connection with the oldest unfinished handshake, because
+ * ordinary clients finish a handshake within milliseconds.
  *
- * HTTP/1.1 sockets are half-open: a client may end its side and still get a response. The owner of a socket
- * must therefore end it. A reset directly after the handshake also appears only as an `end` event.
+ * HTTP/1.1 sockets are half-open: a client may end its side and still get a response. The owner of a socket must
+ * therefore end it. A reset by the client directly after the handshake is also reported only as an `end` event.
  */
 import { createServer, type AddressInfo, type Server, type Socket } from 'node:net';
 import { errorText, TailcastError } from '../errors.ts';
@@ -25,8 +25,8 @@ interface CommonOptions {
   /** 0 selects a free port. */
   readonly port: number;
   /**
-   * `require`: every connection must start with a PROXY header (v1 or v2), which names the peer. Headers are accepted
-   * from this machine only; other connections are rejected.
+   * `require`: every connection must start with a PROXY header (v1 or v2), which contains the address of the peer. Only
+   * connections from this machine are accepted.
    */
   readonly proxyProtocol: 'off' | 'require';
   readonly log: Logger;
@@ -34,7 +34,7 @@ interface CommonOptions {
   readonly headerTimeoutMs?: number;
   /** Maximum time from the PROXY header to the end of the TLS handshake, in milliseconds. */
   readonly handshakeTimeoutMs?: number;
-  /** Maximum number of unfinished TLS handshakes. A further connection closes the oldest of them. */
+  /** Maximum number of unfinished TLS handshakes. A further connection closes the connection with the oldest one. */
   readonly maxHalfOpen?: number;
   /** Maximum number of connections. A further connection is closed immediately. */
   readonly maxConnections?: number;
@@ -156,7 +156,7 @@ async function closeListener(
   if (signal?.aborted === true) destroyOpen();
   await closed;
   clearTimeout(timer);
-  // The server counts TCP connections; their TLS sockets close slightly later.
+  // The server waits only for TCP connections, but their TLS sockets close slightly later.
   for (const socket of sockets.open) await new Promise((resolve) => socket.once('close', resolve));
   signal?.removeEventListener('abort', destroyOpen);
 }

@@ -14,7 +14,7 @@ import { createRefreshing, type Refreshing } from './refreshing.ts';
 export interface LocalApiCertificatesOptions {
   readonly localApi: Pick<LocalApi, 'certificate' | 'status' | 'socketPath'>;
   readonly log: Logger;
-  /** Cancels requests. */
+  /** Cancels pending requests to tailscaled. */
   readonly signal: AbortSignal;
   /** Monotonic clock, in milliseconds. */
   readonly now?: () => number;
@@ -29,9 +29,9 @@ const RETRY_AFTER_MS = 5000;
 const MIN_VALIDITY_HOURS = 24;
 
 /**
- * The first call of `certificate()` sends the first request, which takes a long time if the certificate must be issued,
- * so call `certificate()` once at the start. The names are those of `CertDomains`. A single label matches the name that
- * starts with it.
+ * Call `certificate()` once at the start, because the first call sends the first request. This request takes a long
+ * time if the certificate must be issued. The names of certificates are those of `CertDomains`. A server name with a
+ * single label matches the domain that starts with this label.
  */
 export function createLocalApiCertificates(options: LocalApiCertificatesOptions): CertificateSource {
   const { localApi, log, signal } = options;
@@ -94,7 +94,7 @@ async function readDomains(
   );
 }
 
-/** Returns the matching domain, or the first one. `domains` must not be empty. */
+/** Returns the matching domain, or the first domain if none matches. `domains` must not be empty. */
 function chooseDomain(serverName: string | undefined, domains: readonly string[]): string {
   const [fallback = ''] = domains;
   if (serverName === undefined || isIP(serverName) !== 0) return fallback;

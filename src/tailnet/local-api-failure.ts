@@ -1,4 +1,4 @@
-/** Describes failures of tailscaled's socket, each with the remedy. Pure. */
+/** Describes failures of tailscaled's socket. Each description contains the remedy. Pure. */
 import { errorText } from '../errors.ts';
 
 /** @param thrown error of connecting to, or communicating over, `socketPath` */

@@ -22,7 +22,7 @@ import { readBounded } from '../async/read-bounded.ts';
 /** Capability version, sent as `Tailscale-Cap`. Version 113 contains all features that tailcast uses. */
 const CAPABILITY_VERSION = '113';
 
-/** One line of the notification bus. Only the field names of the message are used. */
+/** One message of the notification bus. */
 export type Notify = Readonly<Record<string, unknown>>;
 
 const MAX_ERROR_BYTES = 4096;
@@ -116,7 +116,7 @@ function abortReason(signal: AbortSignal): Error {
 /**
  * `POST /localapi/v0/dial` with an upgrade to `ts-dial`. The daemon compares `Connection` case-sensitively. tailscaled
  * responds with 200 and `Dial-Self: true` for an address outside of the tailnet. `openTunnel` rejects in this case,
- * because the tailnet must protect the connection.
+ * because the tailnet does not protect such a connection.
  */
 export async function openTunnel(
   socketPath: string,

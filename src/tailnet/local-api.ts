@@ -21,7 +21,7 @@ import {
 } from './local-api-transport.ts';
 import { parseTailnetStatus, type TailnetStatus } from './tailnet-status.ts';
 
-/** Bits of the mask of `watchBus`. */
+/** Bits of the parameter `mask` of `watchBus`. */
 export const BUS_MASK = {
   initialState: 2,
   initialNetmap: 8,
@@ -35,8 +35,8 @@ export const BUS_MASK = {
 const SERVICE_WHOIS_VERSION = [1, 100] as const;
 
 /**
- * @throws TailcastError `CONFIG_INVALID` if this tailscaled is too old: its whois would return the grants of the node,
- *   not those of the Tailscale Service
+ * @throws TailcastError `CONFIG_INVALID` if this tailscaled is too old: its whois would return the grants for the node
+ *   instead of the grants for the Tailscale Service
  */
 export function assertServiceWhois(version: string): void {
   const [major = 0, minor = 0] = version.split('.').map(Number);
@@ -57,14 +57,14 @@ export interface LocalApi {
   readonly socketPath: string;
   /**
    * Returns the node and user of `address` (an IP, `ip:port` or `nodekey:…`).
-   * @param service Tailscale Service whose grants are returned, instead of those of this node; tailscaled before
-   * {@link SERVICE_WHOIS_VERSION} ignores it
+   * @param service Tailscale Service. The response then contains its grants instead of the grants for this node.
+   * tailscaled before {@link SERVICE_WHOIS_VERSION} ignores `service`
    * @throws TailcastError `TAILNET_UNAVAILABLE`
    */
   whois(address: string, signal: AbortSignal, service?: string): Promise<WhoisAnswer>;
   /**
-   * Returns the status of the daemon, of this node and, unless `peers` is false, of all other nodes. @throws
-   * TailcastError `TAILNET_UNAVAILABLE`
+   * Returns the status of the daemon, of this node and, unless `peers` is false, of all other nodes of the tailnet.
+   * @throws TailcastError `TAILNET_UNAVAILABLE`
    */
   status(signal: AbortSignal, options?: { readonly peers?: boolean }): Promise<TailnetStatus>;
   /**
@@ -78,8 +78,8 @@ export interface LocalApi {
     options?: { readonly minValidityHours?: number },
   ): Promise<CertificatePair>;
   /**
-   * Opens a byte tunnel to `host:port` through the tailnet. Closing the tunnel ends both directions: it has no
-   * half-close.
+   * Opens a byte tunnel to `host:port` through the tailnet. Closing the tunnel ends both directions, because a tunnel
+   * has no half-close.
    * @throws TailcastError `TAILNET_DIAL_FAILED`, also if the address is outside of the tailnet
    */
   dial(host: string, port: number, signal: AbortSignal): Promise<Duplex>;
@@ -91,7 +91,7 @@ export interface LocalApi {
   /** Returns the serve configuration and its ETag. @throws TailcastError `TAILNET_UNAVAILABLE` */
   serveConfig(signal: AbortSignal): Promise<{ readonly etag: string; readonly config: unknown }>;
   /**
-   * Changes preferences and starts a login with a key. Returns before the login is complete.
+   * Changes the preferences of tailscaled and starts a login with an auth key. Returns before the login is complete.
    * @param preferences as in `ipn.MaskedPrefs`
    * @throws TailcastError `TAILNET_UNAVAILABLE`
    */
@@ -102,14 +102,14 @@ export interface LocalApi {
 
 export interface LocalApiOptions {
   readonly socketPath: string;
-  /** Maximum requests, including queued ones; more are rejected. */
+  /** Maximum number of pending requests, including queued requests. Further requests are rejected. */
   readonly maxPending?: number;
   readonly whoisTimeoutMs?: number;
   readonly dialTimeoutMs?: number;
   readonly maxStatusBytes?: number;
 }
 
-/** Maximum concurrent requests; more are queued. */
+/** Maximum number of concurrent requests. Further requests are queued. */
 const MAX_SOCKETS = 8;
 const STATUS_TIMEOUT_MS = 10_000;
 const MAX_WHOIS_BYTES = 4 * 1024 * 1024;

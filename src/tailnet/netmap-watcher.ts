@@ -10,16 +10,19 @@ import type { Notify } from './local-api-transport.ts';
 export interface NetmapWatcherOptions {
   readonly localApi: Pick<LocalApi, 'watchBus'>;
   readonly log: Logger;
-  /** Called for every change, and when the bus was lost, because changes may have been missed. */
+  /**
+   * Called for every change. Also called after the connection to the bus was lost, because changes may have been
+   * missed.
+   */
   readonly onChange: () => void;
   readonly minBackoffMs?: number;
   readonly maxBackoffMs?: number;
-  /** Returns 0 ≤ x < 1, to spread reconnections. */
+  /** Returns a random number in `[0, 1)`, which spreads the reconnections of several gateways. */
   readonly random?: () => number;
   readonly timer?: Timer;
 }
 
-/** Fields of a `Notify` that mean a change of identities or rights. `NetMap` is from older daemons. */
+/** Fields of a `Notify` that mean a change of identities or rights. Older daemons send `NetMap`. */
 const CHANGES = [
   'SelfChange',
   'PeersChanged',
@@ -30,12 +33,12 @@ const CHANGES = [
 ] as const;
 
 /**
- * Requests the initial state at the start of every bus. It counts as a change, so the caller checks identities again
- * after a lost bus.
+ * Requests the initial state at the start of every connection to the bus. The initial state counts as a change, so the
+ * caller checks identities again after the connection was lost.
  */
 const MASK = BUS_MASK.initialState | BUS_MASK.peerChanges | BUS_MASK.noNetmap;
 
-/** Runs until `signal` aborts; never rejects. Also calls `onChange` at the start of each bus. */
+/** Runs until `signal` aborts; never rejects. Also calls `onChange` at the start of each connection to the bus. */
 export async function watchNetmap(options: NetmapWatcherOptions, signal: AbortSignal): Promise<void> {
   const { localApi, log, onChange } = options;
   const limits = { baseMs: options.minBackoffMs ?? 250, maxMs: options.maxBackoffMs ?? 15_000 };

@@ -1,4 +1,4 @@
-/** Reads the PROXY header of a new connection and leaves the following bytes in the socket, for TLS or HTTP. */
+/** Reads the PROXY header of a new connection. The bytes after the header (TLS or HTTP) stay in the socket. */
 import type { Socket } from 'node:net';
 import { createProxyHeaderParser, ProxyHeaderError, type ProxyHeader } from './proxy-protocol.ts';
 

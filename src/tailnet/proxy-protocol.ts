@@ -6,9 +6,9 @@
 import { normaliseAddress } from './addresses.ts';
 
 /**
- * `proxied`: a forwarded connection of another peer. `local`: the sender's own connection (LOCAL, UNKNOWN,
- * UNSPEC), so the addresses of the socket apply. `rest` is a view of the bytes after the header in the last
- * chunk.
+ * `proxied`: the sender forwards the connection of another peer. `local`: the sender opened the connection for itself
+ * (LOCAL, UNKNOWN, UNSPEC), so the addresses of the socket apply. `rest` is a view of the bytes after the header in the
+ * last chunk.
  */
 export type ProxyHeader =
   | {
@@ -135,7 +135,10 @@ function proxied(family: number, payload: Uint8Array, rest: Uint8Array): ProxyHe
   };
 }
 
-/** Checks that the unused TLVs fill their space: type, two bytes of length, value. */
+/**
+ * Checks that the TLVs, which are not used, fill the rest of the payload exactly. A TLV is a type, two bytes of length,
+ * and a value.
+ */
 function checkTlvs(tlvs: Uint8Array): void {
   const view = new DataView(tlvs.buffer, tlvs.byteOffset, tlvs.byteLength);
   let offset = 0;

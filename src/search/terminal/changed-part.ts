@@ -1,12 +1,12 @@
-/** Changed parts of long lines. */
+/** Finds the changed parts of long lines. */
 import type { Screen } from './screen.ts';
 
 /** Number of cells that are returned on each side of a change. */
 const NEAR = 64;
 
 /**
- * Returns the changed cells of row `y` with the cells around them, and marks the row as emitted. The complete line is
- * therefore not emitted each time one of its characters is overwritten.
+ * Returns the text of the changed cells of row `y` and of the cells around them, and marks the row as emitted.
+ * Therefore, a long line is not emitted completely each time one of its characters is overwritten.
  *
  * @returns undefined if the line is short, or if an adjacent row of the line also changed; the complete line must then
  * be emitted

@@ -1,4 +1,4 @@
-/** Effects of control sequences and escapes on a screen. Sequences without an effect on text are omitted. */
+/** Effects of control sequences and escapes on a screen. This module omits sequences without an effect on text. */
 import type { Rendition, Screen } from './screen.ts';
 
 /** State that control sequences change. */
@@ -109,7 +109,7 @@ function keepCursor(terminal: Controlled, save: boolean): void {
 const MAX_COPIED = 128;
 
 /**
- * DECCRA copies a rectangle of the screen; neither the player nor the transcript executes DECCRA. Programs copy large
+ * DECCRA copies a rectangle of the screen. Neither the player nor the transcript executes it. Programs copy large
  * rectangles to scroll. Small rectangles may spell a text, so they are read as text.
  */
 const copyRectangle: Sequence = ({ screen, written }, parameters) => {

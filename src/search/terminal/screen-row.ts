@@ -2,10 +2,10 @@
 
 import { MAX_SIZE } from '../../terminal/size.ts';
 
-/** Minimum value of a cell that contains the index of a cluster. A cluster is a base character with its marks. */
+/** Cells with at least this value contain the index of a cluster: a base character with its combining marks. */
 const CLUSTER = 0x80000000;
 const SPACE = 0x20;
-/** Maximum length of a source text, as a multiple of the length of the row that references it. */
+/** Maximum length of a source text (`#source`), as a multiple of the length of the row that references this text. */
 const MAX_KEPT = 16;
 /** Maximum length of a cluster, in UTF-16 code units. */
 const MAX_CLUSTER = 32;
@@ -39,7 +39,8 @@ export class ScreenRow {
   readonly #widths: Uint8Array;
   #clusters: string[] = [];
   /**
-   * Text from which all cells were written in one step, and the position of the row in it. Most rows have such a text.
+   * Text from which all cells of the row were written in one step, and the row's position in this text. Most rows have
+   * such a text.
    */
   #source = '';
   #sourceStart = 0;
@@ -55,7 +56,7 @@ export class ScreenRow {
   changedAt = 0;
   /** Number of changes. */
   changes = 0;
-  /** Serial number of the content; it changes each time the row is cleared for reuse. */
+  /** Serial number of the content. The number changes each time the row is cleared for reuse. */
   serial = 0;
 
   /** @param cells empty cells, one per column */
@@ -203,7 +204,7 @@ export class ScreenRow {
     if (to > this.#freshTo) this.#freshTo = to;
   }
 
-  /** Empties cells `[from, to)`, and halves of wide characters at the edges. */
+  /** Empties cells `[from, to)`, and wide characters that are only half inside this range. */
   erase(from: number, to: number): void {
     const last = Math.min(to, this.columns);
     if (from > 0 && this.width(from - 1) === 2) this.#empty(from - 1);
@@ -331,7 +332,7 @@ function decodeUnits(length: number, isAscii: boolean): string {
   return asciiDecoder.decode(bytes.subarray(0, length));
 }
 
-/** Returns true for a character that always occupies one cell of its own. */
+/** Returns true for a character that always occupies exactly one cell and joins no other character. */
 function isPlain(code: number): boolean {
   return code < 0x300 && code !== 0x7f;
 }

@@ -1,6 +1,6 @@
 /**
  * The two screens of a terminal: characters and their positions, without colours and scrollback. The screen calls its
- * `ScreenKeeper` before text is lost. Where terminals differ, the screen behaves like xterm.
+ * `ScreenKeeper` before text on it is lost. Where terminals differ, the screen behaves like xterm.
  */
 import { MAX_SIZE } from '../../terminal/size.ts';
 import type { WorkBudget } from '../../work-budget.ts';
@@ -27,7 +27,7 @@ export interface Rendition {
 interface Saved {
   readonly x: number;
   readonly y: number;
-  /** Undefined for the default rendition. */
+  /** Saved rendition; undefined for the default. */
   readonly rendition: Rendition | undefined;
 }
 
@@ -49,7 +49,7 @@ export class Screen {
   wrapAround = true;
   origin = false;
   newLineMode = false;
-  /** Counts cells that are written, moved or cleared. */
+  /** Budget that pays for cells that are written, moved or cleared. */
   readonly budget: WorkBudget;
   /** Second of the current output. */
   seconds = 0;
@@ -227,7 +227,7 @@ export class Screen {
     const { rows } = this.#buffer;
     const moved = Math.min(count, bottom - top + 1);
     this.budget.spent += rows.length;
-    // A line that wraps across the edge of the scroll region is divided there.
+    // A line that wraps across the edge of the scroll region is divided at the edge.
     if (top > 0) this.#cut(top);
     if (bottom + 1 < rows.length) this.#cut(bottom + 1);
     const first = direction === 'up' ? top : bottom + 1 - moved;
@@ -236,7 +236,7 @@ export class Screen {
       // A line feed at the bottom is by far the most frequent cursor movement.
       const row = this.row(top);
       this.#clear(row);
-      // NOTE: a loop, because `splice` and `copyWithin` of an array take five times as long for this
+      // NOTE: this is a loop, because `splice` and `copyWithin` of an array take five times as long
       for (let y = top; y < bottom; y += 1) rows[y] = rows[y + 1] ?? row;
       rows[bottom] = row;
       return;
