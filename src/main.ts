@@ -1,6 +1,6 @@
 /**
- * Entry point of the process. Loads the program after the version check, because an old Node may fail to load
- * it.
+ * Entry point of the process. Loads the program after the version check, because an old Node.js may fail to load the
+ * program.
  */
 import './node-version.ts';
 

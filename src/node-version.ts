@@ -1,6 +1,6 @@
 /**
- * Stops the process with a message if Node is too old. Must be imported first, because other modules need
- * features of newer Node versions. With an old Node, a recorder would report intact recordings as damaged.
+ * Stops the process with a message if Node.js is too old. Must be imported first, because other modules need features
+ * of newer versions. With an old Node.js, a recorder would report intact recordings as damaged.
  */
 const [major = 0, minor = 0] = process.versions.node.split('.').map(Number);
 if (major < 22 || (major === 22 && minor < 19)) {

@@ -1,12 +1,14 @@
 /**
- * Values of the `Warning` header, which kubectl prints (RFC 7234 section 5.5, in the form that
- * `k8s.io/apimachinery/pkg/util/net` parses).
+ * Values of the `Warning` header (RFC 7234 section 5.5), which kubectl prints. Their form is that of the parser in
+ * `k8s.io/apimachinery/pkg/util/net`.
  */
 import { bearerSubprotocols, headerLines } from './headers.ts';
 
 const MAX_WARNING_LENGTH = 512;
 
-/** Returns `299 - "text"`. Characters other than printable ASCII become `?`. Long texts are truncated. */
+/**
+ * Returns the header value `299 - "text"`. Characters other than printable ASCII become `?`. Long texts are truncated.
+ */
 export function formatWarning(text: string): string {
   const printable = text.slice(0, MAX_WARNING_LENGTH).replaceAll(/[^ -~]/g, '?');
   return `299 - "${printable.replaceAll(/["\\]/g, '\\$&')}"`;

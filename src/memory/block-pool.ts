@@ -1,13 +1,13 @@
 /**
  * Pool of reusable memory blocks for pending data of connections, disks and recorders. Pending data lives longer than
- * V8's young generation. V8 would free separate buffers only in a mark phase of the complete heap, about every 20 MB.
- * For relayed bulk output, these mark phases took half of the CPU time. After data is copied into a block, its original
- * buffer can be freed early, see `stream-garbage`.
+ * V8's young generation. Without blocks, V8 would free the buffers of this data only when it marks the complete heap,
+ * about every 20 MB. While bulk output was relayed, this marking took half of the CPU time. Once data is copied into a
+ * block, the original buffer can be freed early, see `stream-garbage`.
  *
- * Blocks are shared memory (`SharedArrayBuffer`), which V8 does not count. V8 marks the heap for every 64 MB of counted
- * memory outside the heap. In a test with recorded bulk output, V8 marked the heap 22 times with counted blocks, and
- * once with uncounted blocks. Because V8 does not count the blocks, the pool counts dropped blocks itself and starts a
- * collection after a number of them.
+ * Blocks are shared memory (`SharedArrayBuffer`), which V8 does not count. After every 64 MB of counted memory outside
+ * the heap, V8 marks the heap. In a test with recorded bulk output, V8 marked the heap 22 times when it counted the
+ * blocks, and once when it did not. The pool therefore counts dropped blocks itself, and starts a garbage collection
+ * when their size reaches a limit.
  *
  * NOTE: The state is global to the module, because one pool serves the process.
  */
@@ -15,8 +15,8 @@ import { collectAll, collectsEarly } from './stream-garbage.ts';
 
 export const BLOCK_BYTES = 64 * 1024;
 /**
- * Interval of the tidy-up, which frees half of the blocks that were unused since the last tidy-up. The other half is
- * kept, because bulk output often occurs repeatedly.
+ * Interval of the tidy-up. Each tidy-up frees half of the blocks that nobody has used since the previous one. The pool
+ * keeps the other half, because bulk output often occurs repeatedly.
  */
 const TIDY_MS = 30_000;
 /** Number of dropped bytes at which a garbage collection starts immediately. */
@@ -32,7 +32,7 @@ let least = 0;
 let droppedBytes = 0;
 let timer: NodeJS.Timeout | undefined;
 
-/** Returns a block with arbitrary content. The caller owns it until `giveBlock` or `dropBlocks`. */
+/** Returns a block with arbitrary content. The caller owns the block until it calls `giveBlock` or `dropBlocks`. */
 export function takeBlock(): Buffer {
   const block = free.pop();
   least = Math.min(least, free.length);

@@ -17,7 +17,7 @@ const SMALL_BYTES = 4 * 1024;
 
 export interface Taken {
   readonly bytes: Uint8Array;
-  /** The block that is now spent, if any. */
+  /** The block of which `take` has just removed the last bytes, if any. */
   readonly spent: Buffer | undefined;
 }
 

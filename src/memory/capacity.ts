@@ -18,7 +18,7 @@ export interface Capacity {
   readonly bytesPerUser: number;
   /** Maximum bytes of request heads before authentication, in all connections in total. */
   readonly headBytes: number;
-  /** Maximum pending output in memory, of all sessions and of one session, in bytes. */
+  /** Maximum pending output in memory, in bytes: of all sessions together, and of one session. */
   readonly outputBytes: number;
   readonly outputBytesPerSession: number;
 }
@@ -45,7 +45,9 @@ const SHARE_FOR_HEADS = 1 / 16;
 const SHARE_FOR_OUTPUT = 1 / 4;
 const SESSIONS = 8;
 const MIN_SESSION_OUTPUT = 4 * 1024 ** 2;
-/** A full heap ends the process. The process uses about as much memory outside of the heap as in the heap. */
+/**
+ * The process uses about as much memory outside of the heap as in the heap. When the heap is full, the process exits.
+ */
 const HEAP_FACTOR = 2;
 
 export function readMemory(): Memory {

@@ -1,8 +1,8 @@
 /**
  * Copies bytes at full speed, also from and to the shared memory of `block-pool`. V8 usually copies shared memory word
- * by word, because another thread could write at the same time, and byte by byte if the alignments differ. `set` is
- * therefore slow if one side is shared memory. `copy` is slow if both sides are shared memory: 0.13 ms per MB instead
- * of 0.02. `fill` with a source of the same length is fast.
+ * by word, because another thread could write at the same time. If the alignments differ, V8 copies byte by byte. `set`
+ * is therefore slow if one side is shared memory. `copy` is slow if both sides are shared memory: 0.13 ms per MB
+ * instead of 0.02. `fill` with a source of the same length is fast.
  */
 
 /** Copies `from` to offset `at` of `to`, which must have space. Source and target must not overlap. */

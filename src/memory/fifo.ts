@@ -4,7 +4,7 @@
  */
 export class Fifo<Item> {
   #items: (Item | undefined)[] = [];
-  /** Index of the first item. The items before it are removed. */
+  /** Index of the first item. The slots before this index are empty. */
   #start = 0;
 
   get length(): number {

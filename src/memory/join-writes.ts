@@ -1,11 +1,11 @@
 /** Limits the memory of unsent bytes to about their size, even if the bytes were written in small pieces. */
 import type { Writable } from 'node:stream';
 
-/** Maximum size of a piece that is copied, and number of unsent bytes above which pieces are copied. */
+/** Maximum size of a piece that is copied. Pieces are copied only while at least this number of bytes is unsent. */
 const SMALL_BYTES = 1024;
 const BLOCK_BYTES = 4096;
 
-/** Node ignores the encoding of bytes, and uses this encoding for text by default. */
+/** Default encoding of Node.js for text. If a write contains bytes, Node.js ignores the encoding. */
 const ANY_ENCODING = 'utf8';
 
 type Written = (error?: Error | null) => void;

@@ -14,7 +14,7 @@
 /** Size of the read buffer: the maximum plain text of a TLS record (RFC 8446 §5.1). No read is larger. */
 const BLOCK_BYTES = 16 * 1024;
 /**
- * Minimum size of a piece that uses a counted block. For smaller pieces, a slice of Node's own pool is
+ * Minimum size of a piece that is copied into a reusable block. For smaller pieces, a slice of Node.js's own pool is
  * cheaper.
  */
 const SMALL_BYTES = 2 * 1024;
@@ -58,8 +58,8 @@ export function isPooled(piece: Uint8Array): boolean {
 }
 
 /**
- * Counts another use of the piece, and returns the function that ends this use. Returns undefined if the
- * piece is not counted.
+ * Counts another use of the piece, and returns the function that ends this use. Returns undefined if the piece is not
+ * in a reusable block.
  */
 export function releaseOf(piece: Buffer): (() => void) | undefined {
   const block = blocks.get(piece.buffer);

@@ -121,8 +121,8 @@ function readQuery(message: Uint8Array, { counts }: Head): Query | undefined {
 }
 
 /**
- * True if decoding and encoding do not change the name. A name with compression pointers would change, and also a name
- * with dots or special bytes in a label.
+ * True if the name stays the same when it is decoded and encoded again. Names with compression pointers change, and so
+ * do names with dots or special bytes in a label.
  */
 function isPlain(message: Uint8Array, { name }: Question): boolean {
   const written = encode({ questions: [{ name, type: 'A' }] }).subarray(HEADER_BYTES, -4);

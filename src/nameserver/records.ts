@@ -25,7 +25,7 @@ export interface NameRecords {
   readonly size: number;
   /** @param name in lower case, without the final dot */
   find(name: string): NameAddresses | undefined;
-  /** True if a name below this one exists. This name then exists too, but has no addresses. */
+  /** True if the file contains a subdomain of the name. The name itself then exists as well, but has no addresses. */
   hasBelow(name: string): boolean;
   /** Returns the longest served domain that contains the name. */
   domainOf(name: string): string | undefined;
@@ -39,7 +39,7 @@ const fileSchema = z.object({
   version: z.literal('v1alpha1'),
   ip4: addressMap,
   ip6: addressMap,
-  /** Extension of the format by tailcast: additional domains to serve. */
+  /** Additional domains to serve. This field is tailcast's extension of the format. */
   domains: z.array(z.string()).default([]),
 });
 

@@ -1,7 +1,7 @@
 /**
- * The access log: one JSON line for each finished request. It is written to a separate destination. Lines are
- * buffered, because a separate write for each request would be more expensive than relaying a small request. Query
- * strings are not logged, because they can contain commands and selectors.
+ * The access log: one JSON line for each finished request. Its destination is separate from that of the other logs.
+ * Lines are buffered, because a separate write for each request would be more expensive than relaying a small request.
+ * Query strings are not logged, because they can contain commands and selectors.
  */
 import { escapeLogLines } from '../safe-text.ts';
 import type { Protocol } from './metrics.ts';
@@ -33,7 +33,7 @@ export interface AccessEntry {
   readonly durationMs: number;
   readonly requestBytes: number;
   readonly responseBytes: number;
-  /** Error code. It may also be set if the error occurred after the status was sent. */
+  /** Error code. An error that occurred after the status was sent also sets this field. */
   readonly error?: string;
 }
 

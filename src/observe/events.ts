@@ -1,7 +1,7 @@
 /**
- * One function for each business event. It writes the log line and increments the metric, so that callers cannot
- * forget one of them. Messages are constant, and fields contain the variable data. Labels of counters have low
- * cardinality. No field may contain a header value, a body or terminal content.
+ * One function for each business event. Each function writes the log line and increments the metric, so that callers
+ * cannot forget one of the two. Messages are constant, and fields contain the variable data. Labels of counters have
+ * low cardinality. No field may contain a header value, a body or terminal content.
  */
 import type { ErrorCode } from '../errors.ts';
 import type { Logger } from './logger.ts';
@@ -9,7 +9,7 @@ import type { Metrics, Protocol } from './metrics.ts';
 
 /** Fields that identify an interactive session in its events. */
 export interface SessionFields {
-  /** Id of the session, which the gate assigns when it admits the request. */
+  /** Id of the session. The gateway assigns the id when it admits the request. */
   readonly sessionId: string;
   /** Login name or node name. */
   readonly user: string;
@@ -58,7 +58,7 @@ export interface Events {
       readonly ports?: readonly number[];
     },
   ): void;
-  /** A session whose recording is not enforced runs unrecorded. */
+  /** A session runs without a recording, because its recording is not enforced and could not start. */
   sessionUnrecorded(event: SessionFields & { readonly reason: string }): void;
   /** Output of a session is missing from its recording. */
   recordingGap(event: SessionFields & { readonly reason: string; readonly bytes?: number }): void;
@@ -71,9 +71,12 @@ export interface Events {
       readonly resumed: boolean;
     },
   ): void;
-  /** A session ended without a recorder. `bytes`: size of the recorded output that no recorder has acknowledged. */
+  /**
+   * A session ended before a recorder had acknowledged all recorded output. `bytes`: size of the output without an
+   * acknowledgement.
+   */
   recordingIncomplete(event: SessionFields & { readonly bytes: number }): void;
-  /** A recorder acknowledged the rest of a recording. */
+  /** After the end of a session, a recorder acknowledged the rest of the recording. */
   recordingDelivered(
     event: SessionFields & { readonly bytes: number; readonly recorder: string; readonly waitedMs: number },
   ): void;

@@ -1,6 +1,7 @@
 /**
- * Handles an uncaught exception of a role, which indicates a defect. The exception is logged and counted, and the
- * process drains. Sessions continue until the drain limit, and new connections reach another process.
+ * Handles an uncaught exception of a role, such as the gateway or the recorder. Such an exception indicates a defect.
+ * It is logged and counted, and the process drains. Sessions continue until the drain limit, and new connections reach
+ * another process.
  *
  * Every event callback of a request has its own error handling, which logs the id of the request. This handler does not
  * know the id of the request, because tracking ids with `AsyncLocalStorage` would slow down each request. The stack

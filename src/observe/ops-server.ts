@@ -28,10 +28,7 @@ export interface MetricsText {
   metrics(): Promise<string>;
 }
 
-/**
- * Maximum number of connections. A further connection closes the oldest of them, because probes take only
- * milliseconds.
- */
+/** Maximum number of connections. A further connection closes the oldest one, because probes take only milliseconds. */
 const MAX_CONNECTIONS = 64;
 
 /**

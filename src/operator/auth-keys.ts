@@ -15,7 +15,7 @@ export interface TailnetDevice {
   readonly machineKey?: string | undefined;
 }
 
-/** A node in the list of all nodes. */
+/** Entry of the list of all nodes. */
 export interface TailnetNodeEntry {
   /** Id for `device` and the other methods. */
   readonly id: string;
@@ -65,7 +65,7 @@ export interface TailnetControl {
   createKey(wanted: {
     readonly tags: readonly string[];
     readonly lifetimeMs: number;
-    /** Description of the key in the server's list of keys, for users. Only letters, digits, spaces and hyphens. */
+    /** Description that users see in the control server's list of keys. Only letters, digits, spaces and hyphens. */
     readonly description: string;
   }): Promise<AuthKey>;
   /** Returns true if a node could still join with the key. */
@@ -77,7 +77,7 @@ export interface TailnetControl {
   allDevices(): Promise<readonly TailnetNodeEntry[]>;
   /** @returns false if the node does not exist */
   deleteDevice(id: string): Promise<boolean>;
-  /** Approves exactly these routes of a node. */
+  /** Approves these routes of a node, and withdraws the approval of all others. */
   approveRoutes(id: string, routes: readonly string[]): Promise<void>;
   setTags(id: string, tags: readonly string[]): Promise<void>;
 }

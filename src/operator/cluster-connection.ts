@@ -1,6 +1,6 @@
 /**
- * HTTP connections to the API server, with a kubeconfig or the ServiceAccount of the pod. The operator sends few
- * concurrent requests, but keeps many watches open.
+ * HTTP connections to the API server, with the credentials of a kubeconfig or of the pod's ServiceAccount. The operator
+ * sends few concurrent requests, but keeps many watches open.
  */
 import { readFileSync } from 'node:fs';
 import type { IncomingMessage } from 'node:http';
@@ -32,7 +32,7 @@ export interface ClusterConnection {
   /** Namespace of the kubeconfig context, or of the pod's ServiceAccount. */
   readonly namespace: string | undefined;
   request(request: ClusterRequest): Promise<{ readonly status: number; readonly text: string }>;
-  /** Sends a GET request with a streamed response. Read the body to its end, or abort the signal. */
+  /** Sends a GET request with a streamed response. The caller must read the body to its end, or abort the signal. */
   stream(request: Pick<ClusterRequest, 'path' | 'accept' | 'signal'>): Promise<{
     readonly status: number;
     readonly body: AsyncIterable<Uint8Array>;
@@ -75,7 +75,8 @@ export function connectCluster(
     }));
   // The agent separates sockets by credentials, so rotated credentials get new connections.
   const forRequests = new Agent({ keepAlive: true, maxSockets: 16, timeout: 0 });
-  // Each watch keeps a connection. With a shared agent, dozens of watches would block other requests.
+  // Each watch keeps a connection open, so watches use their own agent. With a shared agent, dozens of watches would
+  // block other requests.
   const forStreams = new Agent({ keepAlive: true, timeout: 0 });
 
   async function open(request: ClusterRequest, agent: Agent): Promise<IncomingMessage> {
@@ -125,7 +126,7 @@ function namespaceOfPod(): string | undefined {
   try {
     return readFileSync(`${SERVICE_ACCOUNT_DIRECTORY}/namespace`, 'utf8').trim();
   } catch {
-    // Outside a pod, the caller uses the configured namespace.
+    // This process does not run in a pod, so the caller uses the configured namespace.
     return undefined;
   }
 }

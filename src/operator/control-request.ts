@@ -4,7 +4,7 @@ import { TailcastError, errorText } from '../errors.ts';
 import { readBounded } from '../async/read-bounded.ts';
 
 const TIMEOUT_MS = 30_000;
-/** Maximum size of a response, in bytes. The list of all nodes is the largest: about 1 KiB per node. */
+/** Maximum size of a response, in bytes. The largest response is the list of all nodes, with about 1 KiB per node. */
 const MAX_ANSWER_BYTES = 64 * 1024 ** 2;
 
 export interface ControlAnswer {

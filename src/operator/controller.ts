@@ -80,7 +80,7 @@ export function createController(options: ControllerOptions): Controller {
 
   for (const [name, { resources, others }] of specs) {
     for (const watched of [resources, ...others]) {
-      // If the object referred to other resources before the change, those resources are reconciled too.
+      // Resources to which the object referred before the change are reconciled too.
       watches.watch(watched, (...versions) => {
         for (const object of versions)
           if (object !== undefined)

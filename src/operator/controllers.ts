@@ -1,6 +1,6 @@
 /**
- * The controllers, with the resources that each reconciles and the other objects whose changes start a reconciliation.
- * Pure.
+ * The controllers. Each reconciles resources of one kind, and watches other objects whose changes start a
+ * reconciliation. Pure.
  */
 import type { ControllerSpec, Watched } from './controller.ts';
 import { nameserverSelector } from './dns/object-specs.ts';
@@ -252,7 +252,7 @@ export function ingressGroupController(
         labelSelector: CERTIFICATES,
         names: labelled('tailscale.com/proxy-group'),
       },
-      // The cache needs these ConfigMaps, but a change of them starts no reconciliation.
+      // Reconcilers read these ConfigMaps from the cache, but changes of the ConfigMaps start no reconciliation.
       { ...nameSelection(namespace), names: () => [] },
       classWatch(GROUPS_BY_CLASS, defaultClass, ingressGroup),
       {
@@ -263,8 +263,8 @@ export function ingressGroupController(
         ],
       },
       ...(ingresses ? [{ ...INGRESSES, names: groupsOf }] : []),
-      // Endpoints matter only for Tailscale Services: if no endpoint in this cluster is ready, another cluster can
-      // serve the callers.
+      // Endpoints matter only for Tailscale Services, which several clusters can serve: if no endpoint in this cluster
+      // is ready, another cluster takes the callers.
       ...(services && tailnetServices
         ? [
             {

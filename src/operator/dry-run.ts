@@ -1,4 +1,4 @@
-/** Clients for a dry run. The methods print changes instead of writing them. */
+/** Clients for a dry run. Methods that would change the cluster or the tailnet print the change instead. */
 import { stringify } from 'yaml';
 import { z } from 'zod';
 import type { TailnetControl, TailnetServices } from './auth-keys.ts';

@@ -50,7 +50,7 @@ export function createEventRecorder(options: {
   readonly createId: () => string;
 }): EventRecorder {
   const { client, clock, log } = options;
-  /** If an entry is evicted, a repeated event is created again instead of counted. */
+  /** If an entry was evicted, a repeated event creates a new Event instead of increasing the count. */
   const recent = new BoundedMap<RecentEvent>(MAX_REMEMBERED);
 
   return {

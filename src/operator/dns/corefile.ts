@@ -22,7 +22,7 @@ export function withoutStub(corefile: string): string {
   return corefile.slice(0, begin) + corefile.slice(end + END.length).replace(/^\n/, '');
 }
 
-/** Domains of the server blocks: the text before each outermost brace. */
+/** Domains of the server blocks. They are the text before each outermost brace. */
 function zonesOf(corefile: string): ReadonlySet<string> {
   const zones = new Set<string>();
   let depth = 0;

@@ -110,8 +110,8 @@ async function deploy(deps: ReconcilerDeps, dnsConfig: DnsConfig): Promise<Names
 }
 
 /**
- * Returns the name of the oldest DNSConfig. The operator serves only this DNSConfig, so that a new DNSConfig cannot
- * replace it.
+ * Returns the name of the oldest DNSConfig. The operator serves only the oldest, so that a new DNSConfig cannot replace
+ * it.
  */
 async function firstOf({ client }: ReconcilerDeps): Promise<string | undefined> {
   const { items } = await client.list(KINDS.dnsConfig, { metadataOnly: true });

@@ -45,7 +45,10 @@ const sliceSchema = z.object({
     .nullish(),
 });
 
-/** Maximum length of a domain name. The name of an exposed Service comes from the Secret that its pod writes. */
+/**
+ * Maximum length of a domain name. A limit is necessary, because the proxy's pod writes the name of an exposed Service
+ * into a Secret.
+ */
 const MAX_NAME = 253;
 
 /** Addresses by name: lower case, no trailing dot, sorted. */
@@ -66,7 +69,7 @@ export function nameTable(standing: Standing): NameTable {
     const owner = keyOf(parentOf(by) ?? by.metadata);
     const known = found.get(name) ?? { owner, addresses: new Set<string>() };
     found.set(name, known);
-    // A Service that changes to a group has two proxies for a while.
+    // While a Service moves from its own proxy to a group, the name resolves to the addresses of both.
     if (known.owner === owner) for (const address of addresses) known.addresses.add(address);
   }
   return new Map(
@@ -88,7 +91,7 @@ function claimsOf(standing: Standing): readonly Claim[] {
     const secret = standing.secrets.get(stateSecretName(set.metadata.name, 0));
     const name = secret === undefined ? undefined : readNodeState(secret).dnsName;
     if (address === undefined || name === undefined) continue;
-    // The pod writes the name into its Secret, so the name counts only if the Service owns it.
+    // The pod can write any name into its Secret, so only names that the Service owns are used.
     const owned = standing.owned.get(selector.matchLabels['app'] ?? '') ?? [];
     if (ownsNodeName(owned, name)) claims.push({ by: set, name, addresses: [address] });
   }

@@ -4,7 +4,9 @@ import type { NodeGroup } from '../workload/workload.ts';
 import { base64, metadataOf } from '../workload/object-specs.ts';
 import type { ServiceFront } from './member.ts';
 
-/** Key of the ConfigMap, and name of the field in a node's state Secret with the rules that the node has applied. */
+/**
+ * Key of the ConfigMap. A node's state Secret has a field of the same name, with the rules that the node has applied.
+ */
 export const SERVICES_KEY = 'egress-services';
 
 /** Name of a group's ConfigMap with forwarding rules. */
@@ -27,7 +29,7 @@ export function rulesOf({ ports }: ServiceFront): readonly PortRule[] {
   }));
 }
 
-/** @param lookupRound a value that the file contains; nodes look up unknown targets again when the file changes */
+/** @param lookupRound a number that the file contains; when it changes, nodes look up unresolved targets again */
 export function configMap(
   group: NodeGroup,
   fronts: readonly ServiceFront[],
@@ -41,14 +43,14 @@ export function configMap(
         const { key, target, healthPort } = front;
         if (target === undefined) return [];
         const [address] = front.addresses;
-        // An IP address works independently of the cluster's DNS.
+        // The health check uses the IP address, so it does not depend on the cluster's DNS.
         const host = address?.includes(':') === true ? `[${address}]` : address;
         const healthCheckEndpoint = host === undefined ? '' : `http://${host}:${healthPort}/healthz`;
         return [[key, { healthCheckEndpoint, tailnetTarget: target, ports: rulesOf(front) }] as const];
       }),
   );
-  // Number of health checks in a series. A terminating pod sends a series through its Services, and repeats it until no
-  // check reaches the pod itself. A group with one pod needs no series.
+  // Number of health checks in a series. A terminating pod sends series through its Services until no check of a series
+  // reaches the pod itself. A group with one pod needs no series.
   const pings = group.replicas > 1 ? group.replicas * 3 : 0;
   return {
     apiVersion: 'v1',

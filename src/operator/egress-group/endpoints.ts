@@ -1,4 +1,4 @@
-/** Selects the pods of a group that accept connections for a Service. The reports of the pods determine this. Pure. */
+/** Selects the pods of a group that accept connections for a Service, based on the reports of the pods. Pure. */
 import { isIP } from 'node:net';
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
@@ -48,11 +48,11 @@ export function readPod(object: KubeObject, secret: KubeObject | undefined): Gro
   return { ...pod, report: report !== undefined && isBy(pod, report) ? report : undefined };
 }
 
-/** State of a pod for one Service. */
+/** State of a pod with regard to one Service. */
 interface Standing {
   /** True if the pod has applied the current rules, even if it could not resolve the target. */
   readonly informed: boolean;
-  /** Desired forwarding rules that are in effect. */
+  /** Desired forwarding rules that the pod has applied. */
   readonly rules: readonly PortRule[];
 }
 
@@ -77,7 +77,7 @@ function textOf({ protocol, matchPort, targetPort }: PortRule): string {
   return `${protocol}/${matchPort}/${targetPort}`;
 }
 
-/** State of a group's pods for one Service. */
+/** State of a group's pods with regard to one Service. */
 export interface Serving {
   /** Number of pods that forward all ports. */
   readonly complete: number;
@@ -89,9 +89,8 @@ export interface Serving {
 }
 
 /**
- * A pod accepts connections when it forwards at least one port of the Service. The Service gets the ports that all
- * accepting pods forward. A new port therefore appears when the last pod forwards it. Until then, only the existing
- * ports are available.
+ * A pod accepts connections when it forwards at least one port of the Service. The endpoints contain only ports that
+ * all accepting pods forward. A new port therefore becomes available when the last pod forwards it.
  */
 export function servingOf(front: ServiceFront, pods: readonly GroupPod[]): Serving {
   const standings = pods.map((pod) => ({ pod, ...standingOf(pod, front) }));
@@ -114,8 +113,8 @@ export function servingOf(front: ServiceFront, pods: readonly GroupPod[]): Servi
 }
 
 /**
- * Returns one slice for each address family of the Service. Terminating pods are listed as not ready, so Kubernetes
- * uses them only if no other pod accepts connections.
+ * Returns one EndpointSlice for each address family of the Service. Terminating pods are listed as not ready, so
+ * Kubernetes uses these pods only if no other pod accepts connections.
  */
 export function slicesOf(
   front: ServiceFront,
@@ -169,9 +168,9 @@ export function slicesOf(
 }
 
 /**
- * True if a pod has taken over, so that the roll-out may replace the next pod: the pod has applied the rules of every
- * Service. A target that cannot be resolved does not delay the roll-out. Call this function only after the pod is in
- * the EndpointSlices of all Services that it can serve.
+ * True if a pod has applied the rules of every Service, so that the roll-out may replace the next pod. A target that
+ * cannot be resolved does not delay the roll-out. Call this function only after the pod is in the EndpointSlices of all
+ * Services that it can serve.
  */
 export function hasTakenOver(pod: GroupPod, fronts: readonly ServiceFront[]): boolean {
   return (

@@ -1,6 +1,7 @@
 /**
- * A Service that leads to the tailnet through an egress group (*member*), and its front: a Service of type ClusterIP
- * in the operator's namespace. Each port of a member has its own port on every node of the group. Pure.
+ * A *member* is a Service that leads to the tailnet through an egress group. Its *front* is a Service of type ClusterIP
+ * in the operator's namespace. For each port of a member, every tailnet node of the group listens on one *node port*
+ * (not a NodePort of Kubernetes). Pure.
  */
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
@@ -14,17 +15,17 @@ import { ANNOTATIONS } from '../service/predicates.ts';
 export const LABELS = { group: 'tailscale.com/proxy-group', type: 'tailscale.com/svc-type' } as const;
 const EGRESS = 'egress';
 /**
- * Annotations in which a front stores its target. They differ from the annotations that users set, because the operator
- * would create a proxy for a front with the user's annotations.
+ * Annotations in which a front stores its target. Users set other annotations. If fronts had those, the operator would
+ * create a proxy for each front.
  */
 const TARGET = { ip: 'tailcast.dev/target-ip', fqdn: 'tailcast.dev/target-fqdn' } as const;
 
-/** Health check port of the nodes. Other ports of a pod belong to Services. */
+/** Health check port of the nodes. All other ports of a pod are for Services. */
 export const HEALTH_PORT = 9002;
 const HEALTH_NAME = 'tailscale-health-check';
 const LAST_HEALTH_PORT = 10_002;
 
-/** First port on the nodes for Services. */
+/** First node port for Services. */
 const FIRST_PORT = 10_000;
 /** Maximum number of Service ports in one group. */
 const PORTS_OF_A_GROUP = 1000;
@@ -69,7 +70,7 @@ const frontSchema = z.object({
     .prefault({}),
 });
 
-/** A port of a Service, and its port on the nodes. */
+/** A port of a Service, and the node port for it. */
 export interface PortPair {
   readonly name: string;
   readonly port: number;
@@ -77,13 +78,13 @@ export interface PortPair {
   readonly nodePort: number;
 }
 
-/** A front, read from the cluster. The front is the only storage of the node ports. */
+/** A front, read from the cluster. Node ports are stored only in fronts. */
 export interface ServiceFront {
   readonly object: KubeObject;
   /** `<namespace>.<name>` of the Service. Neither part of the key contains a dot. */
   readonly key: string;
   readonly ports: readonly PortPair[];
-  /** Port of the ClusterIP for the health check of the nodes. */
+  /** Port of the front for the health check of the nodes. */
   readonly healthPort: number;
   /** Empty until the API server has assigned them. */
   readonly addresses: readonly string[];
@@ -164,8 +165,8 @@ export function assignPorts(
 }
 
 /**
- * Returns the reason why a Service cannot have its ports of a group, or undefined. The Services of a namespace have at
- * most half of the ports that other namespaces leave free, so that one namespace cannot take all ports.
+ * Returns the reason why a Service cannot get its node ports, or undefined. The Services of a namespace get at most
+ * half of the ports that other namespaces leave free, so that no namespace can take all ports.
  */
 export function problemOfShare(
   group: string,
@@ -236,7 +237,7 @@ export function frontObject(
     apiVersion: 'v1',
     kind: 'Service',
     metadata: {
-      // The name differs per group, because the front in the previous group may still exist.
+      // The name depends on the group, because the front in the Service's previous group may still exist.
       name: name ?? objectNameOf({ type: 'svc', ...parent, name: metadata.name }, `egress/${group}`),
       namespace,
       labels: frontLabels(group, metadata),

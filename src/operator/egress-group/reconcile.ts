@@ -1,6 +1,6 @@
 /**
  * Reconciles all Services of one ProxyGroup of type egress: their fronts, the rules of the nodes, and the accepting
- * pods. The group is the key, so that only one pass assigns ports and writes each object.
+ * pods. The key of a pass is the group, so that no two passes assign ports or write the same object at the same time.
  */
 import { SERVICES, SERVICES_BY_GROUP } from '../indexes.ts';
 import { FINALIZER, KINDS, type KubeObject, type ResourceKind } from '../kube-object.ts';
@@ -47,7 +47,9 @@ import {
 } from './member.ts';
 import { nextConditions, refusal, memberVerdictsOf, type MemberVerdicts } from './status.ts';
 
-/** Interval of lookups of unknown names, in milliseconds. The nodes look up names when their files change. */
+/**
+ * Interval of lookups of unresolved names, in milliseconds. Nodes look up names when their configuration file changes.
+ */
 const LOOKUP_INTERVAL_MS = 30_000;
 
 export interface EgressChoices {
@@ -145,7 +147,7 @@ async function observeGroup(
   const fronts = new Map<string, ServiceFront>();
   const leaving: ServiceFront[] = [];
   for (const front of services.flatMap((service) => readFront(service) ?? [])) {
-    // A second front of the same Service is left over from an interrupted creation.
+    // If a Service has a second front, an interrupted creation has left it behind.
     if (keys.has(front.key) && !fronts.has(front.key)) fronts.set(front.key, front);
     else leaving.push(front);
   }
@@ -194,7 +196,7 @@ async function serve(deps: ReconcilerDeps, choices: EgressChoices, seen: Seen): 
   return unresolved ? LOOKUP_INTERVAL_MS - (now % LOOKUP_INTERVAL_MS) : undefined;
 }
 
-/** Prepares each Service. If a Service fails, the others are still prepared. */
+/** Prepares each Service. A failure for one Service does not stop the others. */
 async function prepareAll(
   deps: ReconcilerDeps,
   { servesUnclassed }: EgressChoices,
@@ -225,7 +227,7 @@ async function writeSlices(
   }
 }
 
-/** Updates a Service: its target in the cluster and its conditions. */
+/** Updates a Service: the front to which it points, and its conditions. */
 async function updateMember(
   deps: ReconcilerDeps,
   { clusterDomain }: EgressChoices,

@@ -25,9 +25,9 @@ export function commonHosts(listener: string, route: readonly string[]): readonl
 }
 
 /**
- * Adds to each host the paths of wider hosts, except paths that the host covers itself. The server selects the most
- * specific host before it compares paths, and the Gateway API requires a fallback to wider hosts if none of the paths
- * matches.
+ * Adds to each host the paths of wider hosts, except paths that the host covers itself. The Gateway API requires a
+ * fallback to wider hosts if no path of a host matches, but the server selects the most specific host before it
+ * compares paths.
  */
 export function withWider(hosts: ReadonlyMap<string, HostRoutes>): ReadonlyMap<string, HostRoutes> {
   const ordered = [...hosts].toSorted(
@@ -58,7 +58,7 @@ export function inTurn(all: readonly HostRoutes[]): HostRoutes {
   return merged;
 }
 
-/** A host for HTTPS or for HTTP, which have separate routes. */
+/** A host with its protocol: HTTPS and HTTP have separate routes. */
 export interface HostEntry {
   readonly isSecure: boolean;
   readonly host: string;

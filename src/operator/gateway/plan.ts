@@ -21,12 +21,12 @@ export interface GatewayFacts {
   readonly nowMs: number;
 }
 
-/** Result for a route and one of its parents. */
+/** Result for a route and one of its parent references. */
 export interface AttachedParent {
   readonly parentRef: ParentRef;
   readonly accepted: Verdict;
   readonly refs: Verdict;
-  /** Message about skipped rules; undefined if no rule is skipped, or if all are. */
+  /** Message about skipped rules; undefined if no rule or every rule is skipped. */
   readonly partial: string | undefined;
   /** Listeners that accept the route, with the hosts of the route at each of them. */
   readonly at: readonly { readonly listener: ListenerPlan; readonly hosts: readonly string[] }[];
@@ -48,8 +48,8 @@ export interface GatewayPlan {
 }
 
 /**
- * Maximum size of all routes of one Gateway, in bytes. The limit is below 1 MiB, because the Secret also contains
- * certificates, and stores routes for the node's own name twice.
+ * Maximum size of all routes of one Gateway, in bytes. The limit is below 1 MiB, the maximum size of a Secret: the
+ * Secret also contains certificates, and it stores routes for the node's own name twice.
  */
 const MAX_ROUTE_BYTES = 192 * 1024;
 

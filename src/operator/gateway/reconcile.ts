@@ -71,8 +71,7 @@ export function createGatewayReconciler(deps: ReconcilerDeps, choices: GatewayCh
     release: (gateway, resource) => release(deps, gateway, resource),
     notReady: (gateway, reason, message) =>
       report(deps, gateway, { programmed: programmedOf(reason, message) }),
-    // The routes of a deleted Gateway stay, so the operator removes the Gateway's entries from the status of the
-    // routes.
+    // Routes outlive a deleted Gateway, so the operator removes the Gateway's entries from their status.
     removeMore: ({ metadata }, _control) => forgetRoutes(deps, nameOf(metadata)),
   });
 }
@@ -162,13 +161,15 @@ async function deploy(
     throwFirst(failure);
     return nextMs;
   }
-  // The API server refused the status of a route. The Gateway keeps serving the other routes.
+  // The API server refused the status of a route, which a later pass writes again. The Gateway keeps serving the other
+  // routes.
   return Math.min(nextMs ?? REFUSED_RETRY_MS, REFUSED_RETRY_MS);
 }
 
 /**
- * Returns true if the node serves the planned configuration. Tailcast's ingress server shows this with its readiness
- * probe. For tailscaled, the state Secret of the node shows whether tailscaled has applied the configuration.
+ * Returns true if the node serves the planned configuration. If tailcast's ingress server serves the requests, its
+ * readiness probe shows this. For tailscaled, the state Secret of the node shows whether tailscaled has applied the
+ * configuration.
  */
 function servesOf(
   { server, config }: GatewayPlan,
@@ -265,8 +266,8 @@ async function forgetRoutes(
 }
 
 /**
- * Clears the status of a Gateway that still exists but no longer belongs to the operator, and the entries of its
- * routes.
+ * Clears the status of a Gateway that still exists but no longer belongs to the operator. Also removes the Gateway's
+ * entries from the status of its routes.
  */
 async function release(
   deps: ReconcilerDeps,

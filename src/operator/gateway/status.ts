@@ -60,7 +60,7 @@ export function problemOfGateway({ spec }: Gateway): (Verdict & { readonly ready
     : failed('Invalid', `spec.${unknown}: not supported: leave it out`);
 }
 
-/** Condition that exists only while it is true. */
+/** Type of a condition that the status contains only while the condition is true. */
 const OVERLAPPING = 'OverlappingTLSConfig';
 
 const KNOWN: readonly string[] = [
@@ -68,7 +68,7 @@ const KNOWN: readonly string[] = [
   'listeners',
   'addresses',
   'infrastructure',
-  // This field has no effect, because only listeners of the Gateway itself are served.
+  // This field has no effect, because the operator serves no listeners from other resources (ListenerSets).
   'allowedListeners',
 ];
 
