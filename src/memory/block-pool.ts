@@ -15,7 +15,7 @@ import { collectAll, collectsEarly } from './stream-garbage.ts';
 
 export const BLOCK_BYTES = 64 * 1024;
 /**
- * Interval of the tidy-up. Each tidy-up frees half of the blocks that nobody has used since the previous one. The pool
+ * Interval of the tidy-up. Each tidy-up frees half of the blocks that were unused since the previous tidy-up. The pool
  * keeps the other half, because bulk output often occurs repeatedly.
  */
 const TIDY_MS = 30_000;

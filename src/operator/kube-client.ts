@@ -1,6 +1,6 @@
 /**
- * Client of the API server: plain JSON, server-side apply, and watches as streams of events. A missing object is a
- * return value; other errors are thrown as {@link KubeRefusal}.
+ * Client of the API server: plain JSON, server-side apply, and watches as streams of events. If an object is missing,
+ * methods return undefined or false. They throw all other errors as {@link KubeRefusal}.
  */
 import { z } from 'zod';
 import { jsonOrUndefined } from '../wire/json-value.ts';
@@ -19,7 +19,7 @@ import {
 /** Name of the operator in managed fields. */
 export const FIELD_MANAGER = 'tailcast-operator';
 
-/** Maximum length of a line in a watch, in bytes. etcd limits objects to 1.5 MiB. */
+/** Maximum length of a line in a watch, in bytes. A line contains one object, which etcd limits to 1.5 MiB. */
 const MAX_LINE_BYTES = 8 * 1024 ** 2;
 const PAGE_SIZE = 500;
 /** Maximum number of objects in a list. A longer list indicates a wrong selector. */
@@ -88,7 +88,7 @@ export interface KubeClient {
   /** Applies an object with server-side apply. In a conflict, the operator becomes the manager of the fields. */
   apply(object: DesiredObject, signal?: AbortSignal): Promise<KubeObject>;
   create(kind: ResourceKind, object: object, signal?: AbortSignal): Promise<KubeObject>;
-  /** Sends a review or a TokenRequest. The API server does not store these objects. Returns the response as JSON. */
+  /** Sends a review or a TokenRequest, which the API server does not store. Returns the response as JSON. */
   review(path: string, body: object, signal?: AbortSignal): Promise<unknown>;
   patch(
     kind: ResourceKind,

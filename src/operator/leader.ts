@@ -11,9 +11,9 @@ import type { Clock } from './clock.ts';
 import { KINDS, type KubeObject } from './kube-object.ts';
 import type { KubeClient } from './kube-client.ts';
 
-/** Time that other processes wait after the last renewal before one of them takes over. */
+/** Duration of the Lease. If the leader has not renewed the Lease for this time, another process takes over. */
 const LEASE_SECONDS = 15;
-/** Time in which the leader must renew the Lease. Otherwise it stops leading before the Lease expires. */
+/** If the leader cannot renew the Lease for this time, it stops leading, which is before the Lease expires. */
 const RENEW_DEADLINE_MS = 10_000;
 const RETRY_MS = 2_000;
 
@@ -39,7 +39,7 @@ export const leaseSchema = z.object({
     .prefault({}),
 });
 
-/** Content of the Lease, and the local time at which this content was first seen. */
+/** Content of the Lease, and the local time at which this process first read this content. */
 interface Sighting {
   readonly record: string;
   readonly seenAtMs: number;

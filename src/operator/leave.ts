@@ -1,5 +1,5 @@
 /**
- * Uninstalls: removes everything that the operator has created in the cluster and the tailnet, resource by resource.
+ * Uninstalls the operator: removes everything that it has created in the cluster and the tailnet, resource by resource.
  */
 import { pause } from '../async/pause.ts';
 import { errorText, TailcastError } from '../errors.ts';

@@ -15,8 +15,8 @@ export interface Selection {
   readonly namespace?: string;
   readonly labelSelector?: string;
   /**
-   * Returns the part of an object that the cache stores. Default: only the metadata is requested, and only the identity
-   * and the labels are stored. Selections share a copy if they have the same function.
+   * Returns the part of an object that the cache stores. Default: the cache requests only the metadata, and stores only
+   * identity and labels. Selections with the same function share one copy of the objects.
    */
   readonly keep?: (object: KubeObject) => KubeObject;
 }
@@ -35,8 +35,8 @@ export interface CachedObjects {
 
 export interface ObjectCache {
   /**
-   * Returns a view of the selected objects. Selections without a watch are listed from the API server. The objects may
-   * be outdated: read an object from the API server before a write that depends on its current content.
+   * Returns a view of the selected objects. For selections without a watch, the objects are listed from the API server.
+   * The objects may be outdated: read an object from the API server before a write that depends on its current content.
    *
    * @throws Error if the API server has not sent a list in time; KubeRefusal.
    */
@@ -154,7 +154,7 @@ function openWatch(selection: Selection, { client, ...deps }: WatchDeps): Watch 
   return { selection, informer, listeners, indexes };
 }
 
-/** A cache without watches: each `read` lists the objects. Commands that visit each resource once use it. */
+/** A cache without watches: each `read` lists the objects. It is for commands that visit each resource only once. */
 export function createListedObjects(client: Pick<KubeClient, 'list'>): ObjectCache {
   return {
     async read(selections) {

@@ -21,8 +21,8 @@ function createDeployed() {
 }
 
 /**
- * If the reference (Tailscale's operator) has a gauge for a kind of resource, the gauge in these metrics has the same
- * name.
+ * If the reference (Tailscale's operator) has a gauge for a kind of resource, tailcast's gauge for this kind has the
+ * same name.
  */
 export function createOperatorMetrics(options: { readonly processMetrics?: boolean } = {}) {
   const registry = new Registry();
@@ -74,7 +74,7 @@ export function createOperatorMetrics(options: { readonly processMetrics?: boole
     clearDeployed(): void {
       for (const uids of Object.values(deployed)) uids.clear();
     },
-    /** Sets the function that returns the number of queued and running keys. Each scrape calls it. */
+    /** Sets the function that returns the number of queued and running keys. Each scrape calls this function. */
     showPending(read: () => number): void {
       pending = read;
     },

@@ -31,11 +31,11 @@ export interface Accepted {
   readonly refused: ReadonlyMap<GroupMember, string>;
   /** Allocations at the start of this reconciliation. */
   readonly allocations: Allocations;
-  /** True if another resource owns the name of a member. */
+  /** True if another resource already owns the name of at least one member. */
   readonly isNameTaken: boolean;
   /** Names whose certificate objects exist. */
   readonly domains: readonly string[];
-  /** First error of a request for one member. The other members are served. */
+  /** First error of a request that concerned only one member. The other members are served. */
   readonly failure: Error | undefined;
 }
 
@@ -77,7 +77,8 @@ export async function exposuresOf(context: GroupContext, input: ReconcileInput):
     const { member, dnsName } = request;
     const isCertificatePending = dnsName !== undefined && domains.includes(dnsName) && !filled.has(dnsName);
     const web = webOf(input, request, addresses);
-    // In route mode the addresses belong to this group only, so no other cluster could serve callers instead.
+    // In route mode only this group has the addresses, so no other cluster could serve the callers. Members without
+    // ready endpoints then stay advertised.
     const unready = mode === 'service' && member.type === 'svc' && !candidates.hasReadyEndpoint(member);
     return [{ member, addresses, dnsName, web, isCertificatePending, unready, hosts: before?.hosts ?? [] }];
   });
@@ -129,7 +130,7 @@ async function accept(
       refused.set(member, tooLarge);
       return;
     }
-    // If a request fails, a member that the group already serves is still served.
+    // If a request fails and the group already serves the member, the group continues to serve it.
     let isAccepted = allocations.get(member.key)?.hostname === member.hostname;
     try {
       const claim = claimOf(member, input.tailnet);
@@ -157,8 +158,8 @@ async function accept(
 }
 
 /**
- * Maximum size of the configuration of all members, in bytes. The state Secret of a node contains this configuration
- * twice, because tailscaled stores its own copy in addition to the operator's. A Secret has at most 1 MiB.
+ * Maximum size of the configuration of all members, in bytes. The state Secret of a node, which has at most 1 MiB,
+ * contains this configuration twice: the operator's copy and that of tailscaled.
  */
 const MAX_GROUP_BYTES = 320 * 1024;
 /** Maximum size of the configuration of one member, in bytes. */
@@ -166,9 +167,10 @@ const MAX_MEMBER_BYTES = 64 * 1024;
 /** Size of the rule and the routes of a member, in bytes. */
 const RULE_BYTES = 256;
 
-/** Returns the size of a member in the configuration of a node, in bytes. */
+/** Returns the number of bytes that a member adds to the configuration of a node. */
 function sizeOfMember(input: ReconcileInput, request: ServeRequest): number {
-  // The member may have no address yet. In route mode, the configuration repeats the paths for its IPv4 address.
+  // In route mode, the configuration repeats the paths for the member's IPv4 address. This example address stands for
+  // it, because the member may have no address yet.
   const { web = {} } = webOf(input, request, ['255.255.255.255']) ?? {};
   // tailscaled encodes these characters with six bytes.
   return RULE_BYTES + Buffer.byteLength(JSON.stringify(web).replaceAll(/[<>&\u2028\u2029]/g, '\\u0000'));
@@ -248,7 +250,7 @@ function grant(
     return grantRoutes(deps, group, members, choices.networks, inTurn);
   }
   const asked = requests
-    // The ports of an Ingress are known only after its name in the tailnet is known.
+    // The ports of an Ingress depend on its name in the tailnet, which may be unknown.
     .filter(({ member, dnsName }) => member.type === 'svc' || dnsName !== undefined)
     .map((request) => ({ member: request.member, ports: webOf({ mode, nodes }, request, [])?.ports ?? [] }))
     .filter(({ member, ports }) => member.type === 'svc' || ports.length > 0);
@@ -282,7 +284,7 @@ function webOf(
   return planWeb(mode, hosts, { hostname: member.hostname, dnsName, addresses }, choices);
 }
 
-/** Domain of the tailnet, from the names of its nodes. */
+/** Returns the domain of the tailnet, which is part of the names of the nodes. */
 function domainOf(nodes: readonly GroupNode[]): string | undefined {
   const name = nodes.find(({ dnsName }) => dnsName !== undefined)?.dnsName;
   return name?.slice(name.indexOf('.') + 1);

@@ -16,7 +16,7 @@ export interface Allocation {
   readonly hostname: string;
   /** Addresses, one for each family. */
   readonly addresses: readonly string[];
-  /** Hosts and ports that the member serves in route mode. Another member cannot take them. */
+  /** Hosts and ports that the member serves in route mode. No other member can take these hosts. */
   readonly hosts?: readonly string[] | undefined;
 }
 
@@ -42,7 +42,7 @@ export function isAllocations({ metadata }: KubeObject): boolean {
   return metadata.name.endsWith(SUFFIX);
 }
 
-/** @param object undefined: no ConfigMap yet */
+/** @param object undefined if the ConfigMap does not exist yet */
 export function readAllocations(object: KubeObject | undefined): Allocations {
   const data = z.object({ data: z.record(z.string(), z.string()).default({}) }).safeParse(object ?? {});
   const entries = allocationsSchema.safeParse(jsonOrUndefined(data.data?.data[ENTRIES] ?? '{}'));

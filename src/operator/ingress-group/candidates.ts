@@ -55,7 +55,7 @@ export interface Candidates {
   readonly groups: ReadonlySet<string>;
   /** ConfigMaps with allocations, by name. */
   readonly ledgers: ReadonlyMap<string, KubeObject>;
-  /** Returns a Service that is not being deleted. */
+  /** Returns a Service, or undefined if it does not exist or is being deleted. */
   service(namespace: string, name: string): KubeObject | undefined;
   /** True if an endpoint of the Service is ready. */
   hasReadyEndpoint(service: GroupMember): boolean;
@@ -147,8 +147,8 @@ export function hasGroup({ groups }: Candidates, member: GroupMember): boolean {
 }
 
 /**
- * Returns members that have a group's finalizer although no group serves them or has allocations for them. The
- * finalizer is left over from a deleted group or another operator.
+ * Returns members that have a group's finalizer, although no group serves them or has allocations for them. A deleted
+ * group or another operator has left the finalizer behind.
  */
 export function strayMembers(candidates: Candidates): readonly GroupMember[] {
   const listed = new Set(

@@ -11,7 +11,7 @@ import { metadataOf } from '../workload/object-specs.ts';
 const DOMAIN = 'tailscale.com/domain';
 const TYPE = 'tailscale.com/secret-type';
 
-/** Selects the Secrets of all groups. */
+/** Label selector of the certificate Secrets of all groups. */
 export const CERTIFICATES = `${TYPE}=certs`;
 
 /** Labels of the certificate Secrets of a group, which differ from the labels of node Secrets. */

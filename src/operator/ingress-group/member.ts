@@ -66,8 +66,8 @@ export function serviceMember(object: KubeObject, servesUnclassed: boolean): Ser
     kind: KINDS.service,
     finalizer: MEMBER_FINALIZERS.svc,
     group: groupIn(annotations),
-    // A Service with a target in the tailnet is an egress Service. Its reconciler reports the conflict if the Service
-    // also requests exposure.
+    // A Service with a target in the tailnet is an egress Service. If such a Service also requests exposure, the
+    // reconciler of egress Services reports the conflict.
     isRequested: isExposed(annotations, spec, servesUnclassed) && !leadsOut(annotations),
     hostname: (annotations[ANNOTATIONS.hostname] ?? dnsLabel(`${namespace}-${name}`)).toLowerCase(),
     tags: tagsIn(annotations),
@@ -126,7 +126,7 @@ export function clusterAddresses({ resource: { spec } }: ServiceMember): readonl
   return all.filter((address) => isIP(address) !== 0);
 }
 
-/** Returns the key of a member, as its name for the log. */
+/** Returns the key of a member, which names the member in log messages. */
 export function keyOfMember({ key }: { readonly key: string }): string {
   return key;
 }

@@ -30,7 +30,10 @@ export async function refuse(deps: ReconcilerDeps, member: GroupMember, message:
   await report(deps, member, refusedMember(message), []);
 }
 
-/** Rejects the members of a group that does not exist or has another type. Also releases members without a group. */
+/**
+ * Rejects the members of a group that does not exist, or whose type is not ingress. Also releases members without a
+ * group.
+ */
 export async function rejectMembers(
   deps: ReconcilerDeps,
   candidates: Candidates,
@@ -81,7 +84,8 @@ export async function releaseMember(
 ): Promise<void> {
   const { kind, metadata } = member;
   const { namespace, name } = metadata;
-  // The member is read again, because the cached status may lack the addresses that this group has just written.
+  // The operator reads the member again, because the cached status may lack the addresses that it has just written for
+  // this group.
   const object = await deps.client.get(kind, { namespace, name });
   if (object === undefined || object.metadata.uid !== metadata.uid) return;
   const current = refreshed(member, object);

@@ -43,9 +43,12 @@ export interface ServedMember {
   readonly web: WebPlan | undefined;
   /** True while the member's certificate does not exist. */
   readonly isCertificatePending: boolean;
-  /** True if no endpoint of the Service is ready. Callers should then reach another cluster. */
+  /**
+   * True if no endpoint of the Service is ready. The group then does not advertise the member, so that callers reach
+   * another cluster.
+   */
   readonly unready: boolean;
-  /** Hosts and ports that the group serves for this member already, in route mode. */
+  /** In route mode: hosts and ports that the group already serves for this member. */
   readonly hosts: readonly string[];
 }
 
@@ -110,9 +113,9 @@ export interface NodeFacts {
 }
 
 /**
- * Returns the configuration of one node. A node starts to advertise an address after it has reported the forwarding
- * rule. The node keeps advertising the address while its pod is replaced. The new pod gets the same rules, and other
- * nodes serve callers in the meantime.
+ * Returns the configuration of one node. A node starts to advertise an address only after its pod has reported the
+ * forwarding rule. While this pod is replaced, the node keeps advertising the address, because the new pod gets the
+ * same rules. Meanwhile, other nodes serve callers.
  */
 export function ordersOf(mode: ServeMode, exposures: readonly ServedMember[], facts: NodeFacts): NodeOrders {
   const rules: Record<string, object> = {};
@@ -140,7 +143,7 @@ export function ordersOf(mode: ServeMode, exposures: readonly ServedMember[], fa
   };
 }
 
-/** True if callers of the member would get no response yet. */
+/** True if callers of the member would get no response at present. */
 export function isIdle({ web, isCertificatePending, unready }: ServedMember): boolean {
   if (web === undefined) return unready;
   const open = isCertificatePending ? web.ports.filter((port) => port !== 443) : web.ports;
@@ -164,10 +167,7 @@ function portsOf(ports: readonly number[]): object {
   return Object.fromEntries(ports.map((port) => [port, port === 443 ? { HTTPS: true } : { HTTP: true }]));
 }
 
-/**
- * Returns the hosts that each Ingress does not get because another Ingress of the group serves them, by the key of the
- * Ingress.
- */
+/** Returns for each Ingress, by its key, the hosts in its rules that another Ingress of the group serves instead. */
 export function takenHosts(exposures: readonly ServedMember[]): ReadonlyMap<string, readonly string[]> {
   const owners = ownersOfHosts(exposures);
   const taken = new Map<string, readonly string[]>();
@@ -178,16 +178,16 @@ export function takenHosts(exposures: readonly ServedMember[]): ReadonlyMap<stri
   return taken;
 }
 
-/** Returns the hosts and ports that the group serves for each member in route mode, by the key of the member. */
+/** Returns for each member, by its key, the hosts and ports that the group serves in route mode. */
 export function servedHosts(exposures: readonly ServedMember[]): ReadonlyMap<string, readonly string[]> {
   const byMember = Map.groupBy(ownersOfHosts(exposures), ([, { member }]) => member.key);
   return new Map([...byMember].map(([key, owned]) => [key, owned.map(([host]) => host)]));
 }
 
 /**
- * Returns the Ingress of each host: the one whose own name or address is the host, otherwise the one that has served
- * the host already, otherwise the oldest one with a rule for it. The author of an old Ingress can therefore not take
- * the host of a newer one.
+ * Returns the Ingress that serves each host. First choice is the Ingress whose own name or address is the host, then
+ * the Ingress that already serves the host, then the oldest Ingress with a rule for the host. If the author of an old
+ * Ingress adds a host, the old Ingress can therefore not take this host from a newer one.
  */
 function ownersOfHosts(exposures: readonly ServedMember[]): ReadonlyMap<string, ServedMember> {
   const owners = new Map<string, ServedMember>();

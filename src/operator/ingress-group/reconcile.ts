@@ -1,6 +1,6 @@
 /**
- * Reconciles one ProxyGroup of type ingress: its nodes and all its members. The group is the key, because the
- * configuration of a node depends on all members. Effects only.
+ * Reconciles one ProxyGroup of type ingress: its nodes and all its members. Each pass handles a complete group, because
+ * the configuration of a node depends on all members. Effects only.
  */
 import {
   classOfGroup,
@@ -81,7 +81,7 @@ export function createIngressGroupReconciler(deps: ReconcilerDeps, choices: Ingr
         const candidates = await listCandidates(deps, choices, name, 'route');
         await rejectMembers(deps, candidates, name, proxyGroup);
       }
-      // The empty name only releases members without a group.
+      // For the empty name, the reconciler only releases members without a group.
       return name === '' ? undefined : frame.reconcile(name);
     },
   };
@@ -161,7 +161,10 @@ async function approve(
   return approvals.see(control, nodes, routes);
 }
 
-/** Opens the readiness gates of pods that have taken over. The StatefulSet then replaces the next pod. */
+/**
+ * Opens the readiness gates of pods that have applied the configuration of their node. The StatefulSet then replaces
+ * the next pod.
+ */
 async function openGates(
   deps: ReconcilerDeps,
   mode: ServeMode,
@@ -194,7 +197,7 @@ async function nodesOf(
 }
 
 /**
- * Releases the allocations of removed members. The current configuration of the nodes does not contain them.
+ * Releases the allocations of removed members, which the current configuration of the nodes no longer contains.
  *
  * @returns the first failure
  */
@@ -218,7 +221,7 @@ async function takeBack(
   const gone = candidates.members.filter(({ key }) => allocations.has(key) && !kept.has(key));
   const release = async (member: GroupMember): Promise<void> => {
     const grant = allocations.get(member.key);
-    // If the release fails, the allocation stays for the next attempt.
+    // If the release fails, the allocation stays, so that the next pass tries again.
     if (grant !== undefined) kept.set(member.key, grant);
     await releaseMember(deps, candidates, member, grant);
     kept.delete(member.key);
@@ -244,8 +247,8 @@ async function reportExposure(
 }
 
 /**
- * Returns a message with the number of members that all nodes serve, or undefined if this number includes all active
- * members.
+ * Returns a message with the number of members that all nodes serve, or undefined if all nodes serve every active
+ * member.
  */
 function unservedBy(
   mode: ServeMode,
@@ -259,7 +262,7 @@ function unservedBy(
     : undefined;
 }
 
-/** Cleans up after a deleted group, when its nodes are gone. */
+/** Cleans up after the nodes of a deleted group are gone. */
 async function removeMore(
   { deps, choices }: GroupContext,
   group: NodeGroup,

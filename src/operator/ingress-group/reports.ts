@@ -76,7 +76,10 @@ function configsOf(
   return new Map(Object.entries(report.configs ?? {}));
 }
 
-/** True if a node serves a member: it runs, forwards packets, and advertises the address. */
+/**
+ * True if a node serves a member: the pod of the node is ready, forwards the member's packets, and advertises its
+ * address.
+ */
 export function serves(mode: ServeMode, exposure: ServedMember, node: GroupNode): boolean {
   const { pod, joined, offers } = node;
   if (pod === undefined || !pod.up || pod.going || !joined || isIdle(exposure)) return false;
@@ -90,7 +93,7 @@ export function serves(mode: ServeMode, exposure: ServedMember, node: GroupNode)
 
 /**
  * True if a pod has applied the configuration of its node, so that the roll-out may replace the next pod. Members that
- * the node's configuration does not advertise do not delay the roll-out.
+ * this configuration does not advertise are ignored.
  */
 export function followsOrders(
   mode: ServeMode,

@@ -7,9 +7,7 @@ import type { TailnetService } from '../auth-keys.ts';
 import { decideService, ownersOf, type ServiceDecision } from '../proxy-group/service.ts';
 import type { GroupMember } from './member.ts';
 
-/**
- * Ports of a Tailscale Service that exposes a Service: all ports, because the node forwards each port to the Service.
- */
+/** Value that permits all ports of a Tailscale Service. A node forwards each port to the Kubernetes Service. */
 const ANY_PORT = ['do-not-validate'];
 
 /** Returns the operator ID in the annotation of a Tailscale Service. The ID identifies one group of one cluster. */

@@ -54,7 +54,8 @@ export function createIngressReconciler(deps: ReconcilerDeps, choices: IngressCh
     deploy: (ingress, ...more) => deploy(deps, choices, ingress, ...more),
     release: (ingress, resource) => release(deps, ingress, resource),
     async notReady(ingress, reason, message) {
-      // For other failures an event exists already. An Ingress has no conditions to write.
+      // Only an event can report a failure, because an Ingress has no conditions. For other failures than this one, an
+      // event exists already.
       if (reason !== 'TailnetUnavailable') return;
       await warn(deps, { kind: KINDS.ingress, metadata: ingress.metadata }, { reason, message });
     },
@@ -123,7 +124,7 @@ async function deploy(
   // Tailcast's ingress server reports readiness with its readiness probe.
   const serves = own ? deployed.missing === undefined : !node.hasCertificate || hasServeEndpoint(secret);
   const ready = isUp && serves;
-  // The address stays in the status while the pod restarts, because the node stays the same.
+  // While the pod restarts, the status keeps the address, because the tailnet node stays the same.
   if (ready || plan.ports.length === 0) await show(deps, ingress, resource, shownOf(plan, node.dnsName));
   return nextPassMs(deployed.retryAfterMs, secrets.size);
 }
@@ -177,14 +178,14 @@ const NOTHING_TO_SERVE: IngressProblem = {
   message: 'spec.rules, spec.defaultBackend: no backend can be served, so the node serves nothing',
 };
 
-/** Messages for an Ingress that is served without its Secrets. */
+/** Returns the problems of an Ingress that is served without the certificates in its Secrets. */
 export function secretIgnored({ spec }: Ingress, why: string): readonly IngressProblem[] {
   const named = spec.tls.findIndex(({ secretName }) => secretName !== '');
   if (named < 0) return [];
   return [{ reason: 'TLSSecretIgnored', message: `spec.tls[${named}].secretName: ${why}` }];
 }
 
-/** Returns unsupported features of an Ingress, except those of hosts, paths and Secrets. */
+/** Returns the unsupported features of an Ingress, except features that concern hosts, paths or Secrets. */
 export function problemsOfIngress(
   { metadata, spec }: Ingress,
   { dnsName, hasCertificate }: Pick<ServingNode, 'dnsName' | 'hasCertificate'>,

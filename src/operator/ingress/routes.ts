@@ -1,4 +1,4 @@
-/** The paths of an Ingress by host, with their backends, and its problems. Pure. */
+/** Reads the rules of an Ingress: its paths by host, the backend of each path, and the problems. Pure. */
 import { isIP } from 'node:net';
 import { z } from 'zod';
 import type { KubeObject } from '../kube-object.ts';
@@ -20,7 +20,7 @@ export interface HostRoutes {
   readonly exact: ReadonlyMap<string, Upstream>;
 }
 
-/** Mutable routes of a host, to which paths are still added. */
+/** Routes of a host to which further paths can be added. */
 export interface OpenRoutes extends HostRoutes {
   readonly prefixes: Map<string, Upstream>;
   readonly exact: Map<string, Upstream>;
@@ -146,6 +146,6 @@ export function upstreamOf(
   const host = isIP(spec.clusterIP) === 6 ? `[${spec.clusterIP}]` : spec.clusterIP;
   // tailscaled uses h2c automatically for gRPC requests.
   const isH2c = server === 'own' && found.appProtocol === 'kubernetes.io/h2c';
-  // Certificates of pods are not issued for IP addresses, so the proxy does not verify them.
+  // The proxy does not verify certificates of pods, because these are not issued for IP addresses.
   return `${isH2c ? 'h2c' : secure ? 'https+insecure' : 'http'}://${host}:${found.port}`;
 }

@@ -13,7 +13,7 @@ export interface ServingNode {
 }
 
 export interface ServeChoices {
-  /** First label of the node's name. Rules may use this label or the full name. */
+  /** First label of the node's name. Rules of an Ingress may name the node by this label or by its full name. */
   readonly hostname: string;
   readonly redirect: boolean;
   readonly funnel: boolean;
@@ -34,7 +34,7 @@ export interface ServeConfig {
 
 export interface ServePlan {
   readonly config: ServeConfig;
-  /** Open ports; empty without backends. */
+  /** Ports on which the node listens; empty if the Ingress has no backends. */
   readonly ports: readonly number[];
   readonly problems: readonly IngressProblem[];
 }
@@ -54,7 +54,7 @@ export function planServe(
   return node.hasCertificate ? planHttps(hosts, node, choices) : planHttp(hosts, node, choices);
 }
 
-/** Plans HTTPS. Only the node's name has a certificate. */
+/** Plans HTTPS, which is possible only for the node's own name, because no other host has a certificate. */
 export function planHttps(
   hosts: ReadonlyMap<string, HostRoutes>,
   node: ServingNode,
@@ -88,8 +88,8 @@ export function planHttps(
 }
 
 /**
- * Plans HTTP on the encrypted tailnet. Hosts can be any name or address, because tailscaled appends the tailnet's
- * domain to foreign hosts before it searches for them in the configuration.
+ * Plans HTTP without TLS; the tailnet encrypts the traffic. Any name or address can be a host, because tailscaled
+ * appends the tailnet's domain to a foreign host before it searches the configuration for this host.
  */
 export function planHttp(
   hosts: ReadonlyMap<string, HostRoutes>,
@@ -160,7 +160,7 @@ function proxyTo(upstream: Upstream, path: string): Handler {
   return { Proxy: `${upstream}${path}` };
 }
 
-/** Returns the backend of the longest prefix in complete path segments. */
+/** Returns the backend of the longest prefix of the path. Only complete path segments match. */
 export function nearest(prefixes: ReadonlyMap<string, Upstream>, path: string): Upstream | undefined {
   for (let at = path; at !== ''; at = at.slice(0, at.lastIndexOf('/'))) {
     const found = prefixes.get(at);

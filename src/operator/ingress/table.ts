@@ -23,10 +23,13 @@ export interface TablePlan {
 
 /**
  * Listen addresses of `tailcast ingress`, by the port that clients use. The address is not 127.0.0.1, because a
- * userspace tailscaled forwards tailnet ports to 127.0.0.1. A peer could then send its own PROXY header.
+ * userspace tailscaled forwards connections from the tailnet to 127.0.0.1. On that address, a peer could connect
+ * directly and send its own PROXY header.
  */
 const LISTENERS = { '443': '127.0.0.77:8443', '80': '127.0.0.77:8080' } as const;
-/** Maximum size of the certificates of one Ingress, in bytes. A Secret has at most 1 MiB. */
+/**
+ * Maximum size of the certificates of one Ingress, in bytes. They are copied into one Secret, which has at most 1 MiB.
+ */
 export const MAX_CERTIFICATE_BYTES = 512 * 1024;
 
 /** Returns the names of the Secrets in `spec.tls` of an Ingress. */
@@ -150,7 +153,7 @@ export function readCertificate(name: string, secret: TlsSecret): Found {
  * decides whether to trust it.
  */
 export function doubtsOf(leaf: X509Certificate, hosts: readonly string[], nowMs: number): readonly string[] {
-  // The wildcard is replaced by an example label for the check.
+  // For the check, an example label replaces the wildcard.
   const foreign = hosts.filter((host) => leaf.checkHost(host.replace(/^\*\./, 'any.')) === undefined);
   return [
     ...(leaf.validToDate.getTime() <= nowMs ? [`has expired (${leaf.validTo}): renew it`] : []),

@@ -21,7 +21,7 @@ export function nextPassMs(retryAfterMs: number | undefined, secrets: number): n
   return secrets > 0 ? Math.min(retryAfterMs ?? Infinity, SECRET_POLL_MS) : retryAfterMs;
 }
 
-/** Returns the node of an Ingress or a Gateway. Existing objects keep their name. */
+/** Describes the node of an Ingress or a Gateway. If its objects exist already, their name is reused. */
 export async function manageNode(
   deps: ReconcilerDeps,
   kind: 'Ingress' | 'Gateway',

@@ -2,7 +2,7 @@
 import { isAnnotationKey, isLabelValue } from '../kube-object.ts';
 import type { ProxyClass } from './resource.ts';
 
-/** Returns all problems with their fields. */
+/** Returns all problems. Each problem names the field. */
 export function problemsOf({ spec }: ProxyClass): readonly string[] {
   const { statefulSet, metrics } = spec;
   const { pod } = statefulSet;

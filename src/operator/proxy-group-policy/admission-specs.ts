@@ -23,8 +23,8 @@ const EXPOSED =
 const GROUP = `object.metadata.annotations["${ANNOTATIONS.proxyGroup}"]`;
 
 /**
- * Name of the admission policy and its binding for one direction. The reference (Tailscale's operator) uses the same
- * name.
+ * Name of the admission policy, and of its binding, for one direction (ingress or egress). The reference (Tailscale's
+ * operator) uses the same name.
  */
 function policyName(direction: Direction, namespace: string): string {
   return `ts-${direction}-${namespace}`;
@@ -36,8 +36,8 @@ export function policyNames(namespace: string): readonly string[] {
 }
 
 /**
- * Returns the admission policies and bindings of a namespace. An object with a ProxyGroup is admitted if a
- * ProxyGroupPolicy of the object's namespace lists that group for the direction.
+ * Returns the admission policies and bindings of a namespace. They admit an object that names a ProxyGroup only if a
+ * ProxyGroupPolicy of the object's namespace lists this group for the direction.
  *
  * @param specs specs of all ProxyGroupPolicies in the namespace; at least one
  */

@@ -10,7 +10,7 @@ const policySchema = z.object({
     .prefault({}),
 });
 
-/** Names of the ProxyGroups that each direction may use. */
+/** Names of the ProxyGroups that objects of the namespace may use, for ingress and for egress. */
 export type ProxyGroupPolicySpec = z.infer<typeof policySchema>['spec'];
 
 /** @throws ZodError if the cluster has another version of the CRD */
