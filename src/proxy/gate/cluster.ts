@@ -2,8 +2,8 @@
  * The clusters of one gateway, and the choice of the cluster for a request. Pure.
  *
  * A request may name its cluster in five ways: by the listener that accepted it, by the address that the client
- * dialled, by SNI, by `Host`, and by the path `/clusters/<name>/`. All of them must agree. There is no default
- * cluster: a request that names none is refused.
+ * dialled, by SNI, by `Host`, and by the path `/clusters/<name>/`. All names in one request must agree. There is no
+ * default cluster: the gateway refuses a request that names no cluster.
  */
 import { isIP } from 'node:net';
 import type { Duplex } from 'node:stream';
@@ -15,7 +15,7 @@ import type { Peer } from '../../tailnet/identity.ts';
 import type { UpstreamPool } from '../upstream/upstream-pool.ts';
 import { withoutPort } from './browser-guard.ts';
 
-/** Connections to the API server of one cluster, and limits of its requests. */
+/** Connections to the API server of one cluster, and limits of the requests to this cluster. */
 export interface ClusterUpstream {
   readonly basePath: string;
   readonly pool: UpstreamPool;
@@ -30,7 +30,7 @@ export interface ClusterUpstream {
   };
   readonly credentialRefused: () => void;
   /**
-   * Counts a request of the cluster.
+   * Counts a request to the cluster.
    * @returns a function that ends the count
    * @throws TailcastError `OVERLOADED`
    */
@@ -43,8 +43,8 @@ export interface ClusterUpstream {
  */
 export interface GatewayCluster extends ClusterScope {
   /**
-   * Id that stays the same when a reload changes the cluster, and differs for a new cluster with the same
-   * name.
+   * Id of the cluster. It stays the same when a reload changes the cluster. A new cluster with the same name gets
+   * another id.
    */
   readonly id: string;
   /** Host names that belong to the cluster, in lower case. */
@@ -58,7 +58,7 @@ export interface GatewayCluster extends ClusterScope {
   readonly upstream: ClusterUpstream;
 }
 
-/** All clusters of the gateway. A reload replaces the complete object. */
+/** All clusters of the gateway. A reload replaces this object. */
 export interface ClusterSnapshot<Entry extends GatewayCluster = GatewayCluster> {
   readonly byName: ReadonlyMap<string, Entry>;
   readonly byHost: ReadonlyMap<string, Entry>;
@@ -91,8 +91,8 @@ export function createSnapshot<Entry extends GatewayCluster>(
 }
 
 /**
- * Chosen cluster of a request. `cluster` is undefined if the named cluster does not exist, or the request
- * names none.
+ * Chosen cluster of a request. `cluster` is undefined if the named cluster does not exist, or if the request names no
+ * cluster.
  */
 export interface ClusterChoice<Entry extends GatewayCluster> {
   readonly cluster: Entry | undefined;

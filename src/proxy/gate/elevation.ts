@@ -4,7 +4,8 @@
  *
  * A client names groups or a user with `--as` and `--as-group`. The request then runs with exactly the named groups.
  * The caller must have each of these groups, or a rule must allow the group. A rule about writes applies to every write
- * of the caller. A write with requested groups or a requested user therefore needs two granted accesses.
+ * of the caller. A write with requested groups or a requested user therefore needs two granted accesses: one for the
+ * write, and one for the groups and the user.
  */
 import { TailcastError } from '../../errors.ts';
 import { checkImpersonation, refuseOtherIdentity } from '../../impersonation/apply.ts';
@@ -105,8 +106,8 @@ export interface Elevated extends Omit<CallerStanding, 'access' | 'moderation'> 
 }
 
 /**
- * Returns the rights of a request, including granted access if the request needs it. @throws TailcastError as
- * `elevate`
+ * Returns the rights with which a request runs, including granted access if the request needs such access. @throws
+ * TailcastError as `elevate`
  */
 export async function elevate(
   elevations: Elevations | undefined,
@@ -158,7 +159,7 @@ export async function confirmElevation(
 /**
  * - `own`: the request runs with the caller's own rights; `judged` is true if its impersonation headers
  *   were already checked
- * - `petition`: the request needs this access, and granted writes if `needsWrites` is true
+ * - `petition`: the request needs the access `ask`, and also granted writes if `needsWrites` is true
  */
 type Wish =
   | { readonly kind: 'own'; readonly judged: boolean }
@@ -173,7 +174,9 @@ const OWN: Wish = { kind: 'own', judged: false };
 const OWN_JUDGED: Wish = { kind: 'own', judged: true };
 const WRITES: Ask = { groups: [], user: undefined, writes: true };
 
-/** Value of `--as` that stands for the caller. kubectl accepts `--as-group` only together with `--as`. */
+/**
+ * Value of `--as` that stands for the caller. It exists because kubectl accepts `--as-group` only together with `--as`.
+ */
 const SELF = 'me';
 /** The group that the API server adds to every authenticated user. */
 const EVERY_USER = 'system:authenticated';
@@ -200,12 +203,12 @@ function wishOf(
   const needsWrites = needsGrantedWrites({ info, requestClass }, rules);
   if (named === undefined || ask === undefined || !rules.some((rule) => covers(rule, ask))) {
     if (!needsWrites) return OWN;
-    // impersonation headers that name the caller itself do not exempt a write from a rule about writes
+    // a rule about writes applies to this write even if impersonation headers name the caller itself
     refuseOtherIdentity(rawHeaders, own);
     return { kind: 'petition', ask: WRITES, groups: own.groups, needsWrites };
   }
-  // kubectl sends impersonation headers also with discovery requests, and would not show why they were
-  // rejected
+  // kubectl also sends impersonation headers with discovery requests; if the gateway rejected these requests, kubectl
+  // would not show the reason
   if (!info.isResourceRequest && isRead(info, requestClass)) return OWN_JUDGED;
   const groups = [...named.groups].filter((group) => group !== EVERY_USER);
   return { kind: 'petition', ask, groups, needsWrites };
@@ -218,7 +221,7 @@ function needsGrantedWrites(
   return !isRead(info, requestClass) && rules.some((rule) => rule.writes);
 }
 
-/** Returns the named access that the caller does not have. */
+/** Returns the named groups and the named user that the caller does not have. */
 function askOf({ user, groups }: Named, own: ImpersonationTarget): Ask {
   const known = new Set([...own.groups, EVERY_USER]);
   return {
@@ -273,7 +276,8 @@ const READ_CLASSES: ReadonlySet<RequestClass> = new Set([
   'streamUpgrade',
 ]);
 /**
- * Resources for reviews of the caller's own rights. Their `create` requests, which kubectl sends, change nothing.
+ * Resources for reviews of the caller's own rights. kubectl sends `create` requests for these resources, but they
+ * change nothing.
  */
 const SELF_REVIEW = /^selfsubject(?:accessreviews|rulesreviews|reviews)$/;
 
@@ -284,8 +288,8 @@ function isRead({ verb, resource, isResourceRequest }: RequestInfo, requestClass
 }
 
 /**
- * Returns the recording policy of a request with granted access. A recorder stores an event about the
- * request, and the rule may enforce the recording.
+ * Returns the recording policy of a request with granted access. Unless recording is off, a recorder stores an event
+ * about the request. The access rule may enforce recording.
  */
 function recordingOf(
   recording: RecordingPolicy,

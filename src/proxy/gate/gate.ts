@@ -166,15 +166,15 @@ export interface GateDeps {
   /** Origins of dashboards whose server forwards requests to the gateway, in lower case. */
   readonly dashboardOrigins?: ReadonlySet<string>;
   /**
-   * True if the gateway authenticates callers with request headers. RBAC then cannot limit which groups the
-   * gateway assigns.
+   * True if the gateway names callers to the API server in request headers, and not in impersonation headers. RBAC then
+   * cannot limit which groups the gateway assigns.
    */
   readonly requestHeader?: boolean;
   /** First segments of paths that the gateway refuses. Default: none. */
   readonly refusedSegments?: ReadonlySet<string>;
   /**
-   * The cluster of all requests of this gate. Callers then need a rule for this cluster. By default, all
-   * rules of the caller apply.
+   * The cluster of all requests of this gate. If set, callers need a rule for this cluster. By default, all rules of
+   * the caller apply.
    */
   readonly cluster?: GatewayCluster;
   readonly nowMs: () => number;
@@ -191,7 +191,7 @@ export interface Gate {
   admit(request: InboundRequest, signal: AbortSignal, identified?: OnIdentified): Promise<Admission>;
   /**
    * Authenticates a request that the gateway serves itself, or throws. Applies the limits, browser rules, identity and
-   * grants of `admit`, but not the checks for the API server. Pages of dashboards are rejected as foreign.
+   * grants of `admit`, but not the checks for the API server. Rejects requests from pages of dashboards as foreign.
    * @param page true if the response is a page to which other sites may link
    * @throws TailcastError as `admit`
    */
@@ -411,7 +411,7 @@ function assess(
     cluster === undefined ? parseKubernetesRules(capabilities) : parseClusterRules(capabilities, cluster);
   // at a gateway with several clusters, a caller without a rule for this cluster must not get access
   if (cluster !== undefined && rules.impersonation.length === 0) throw new TailcastError('CLUSTER_REFUSED');
-  // without impersonation, no access can be granted, but writes that need granted access are refused
+  // in `noauth` mode the gateway cannot grant access, so it keeps only rules about writes, and refuses these writes
   const access = parseAccessRules(capabilities).filter(({ writes }) => mode === 'auth' || writes);
   const moderation = parseModerationRules(capabilities);
   return {
@@ -533,7 +533,7 @@ const REFUSED_FOR: Readonly<Record<RecordingPolicy['mode'], string>> = {
 
 /**
  * Checks the ports of a port-forward over the oldest WebSocket protocol, which names the ports in the query. Other
- * versions name ports inside the stream.
+ * protocols name the ports inside the stream.
  */
 function refusePorts(policy: Policy, target: Pick<Target, 'query'>): void {
   const ports = queryValues(target.query, 'ports').flatMap((list) => list.split(',').map(Number));
@@ -542,7 +542,7 @@ function refusePorts(policy: Policy, target: Pick<Target, 'query'>): void {
 }
 
 /**
- * Returns the headers with an audit id, if the gateway chooses the id. In `auth` mode the headers already contain an
+ * Returns the headers, with an audit id if the gateway chooses the id. In `auth` mode the headers already contain an
  * audit id.
  */
 function auditNames(

@@ -84,8 +84,8 @@ export interface Policy {
   readonly refusedPorts: readonly PortRange[];
   readonly sessions: SessionPolicy;
   /**
-   * Action for callers with enforced recording if the request body of a workload is unreadable. Its event
-   * then lacks the commands.
+   * Action for callers with enforced recording if the request body of a workload is unreadable. The event of such a
+   * request lacks the commands.
    */
   readonly unreadableWorkloads: UnreadableWorkloads;
   /** Response to a browser that requests a page of a pod, a Service, a node or an aggregated API. */

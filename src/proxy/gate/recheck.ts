@@ -13,7 +13,7 @@ import type { Caller, Gate } from './gate.ts';
 
 export interface RecheckOptions {
   readonly gate: Pick<Gate, 'confirm'>;
-  /** Reports the end of granted access (access on request), which ends the request immediately. */
+  /** Reports when granted access (access on request) ends. The request then ends immediately. */
   readonly elevations?: Pick<Elevations, 'watch'> | undefined;
   readonly monotonicMs: () => number;
   readonly everyMs?: number;
@@ -40,7 +40,7 @@ interface Entry {
   confirmedAtMs: number;
   askedAtMs: number;
   busy: boolean;
-  /** Error of the last check that got no response. */
+  /** Error of the most recent check without a response. */
   lastFailure: TemporaryFailure;
 }
 

@@ -16,9 +16,9 @@ interface IdentityDeps {
 /**
  * Returns the identity of a request, with the extras for the audit log.
  *
- * With request headers, the API server itself checks whether the caller may use `--as`. Access reviews and rules about
- * access on request check the caller and not the `--as` user. If such checks apply, the gateway therefore does not
- * forward `--as`.
+ * If the gateway names the caller in request headers, the API server itself checks whether the caller may use `--as`.
+ * Access reviews and rules about access on request check the caller and not the `--as` user. If such checks apply, the
+ * gateway therefore does not forward `--as`.
  */
 export async function upstreamIdentity(
   deps: IdentityDeps,

@@ -4,9 +4,9 @@
  * When the command has exited, the API server closes its connection, but output may still be in flight to the gateway.
  * If the server receives one more byte after that, its kernel discards this output. The gateway therefore answers
  * heartbeats itself. It forwards a heartbeat only if all output is delivered, and if the server has sent nothing since
- * the previous heartbeat and for `silentMs`. The gateway sends a terminal size when all output is delivered, with the
- * next urgent input, or after a timeout. The timeout is longer while the server waits for the client, because output is
- * then certainly in flight.
+ * the previous heartbeat and nothing for at least `silentMs`. The gateway sends a terminal size when all output is
+ * delivered, with the next urgent input, or after a timeout. The timeout is longer while the server waits for the
+ * client, because output is then certainly in flight.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import type { ClientInput, Tap } from '../../recording/tap.ts';

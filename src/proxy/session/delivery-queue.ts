@@ -25,8 +25,8 @@ const ROUND_BYTES = 256 * 1024;
 type Written = (error?: Error | null) => void;
 
 /**
- * Wait for the recorder. It covers the bytes before the offset `end`; `mark` is the state of the tap at that
- * offset.
+ * A wait for an acknowledgement of the recorder. It covers the bytes before the offset `end`. `mark` is the state of
+ * the tap at that offset.
  */
 export interface Wait {
   end: number;
@@ -92,7 +92,10 @@ export class DeliveryQueue {
     return wait;
   }
 
-  /** Ends this wait and all earlier waits. @returns false if this wait has already ended, together with a later wait */
+  /**
+   * Ends this wait and all earlier waits. @returns false if this wait had already ended, because a later wait was
+   * acknowledged
+   */
   acknowledge(wait: Wait): boolean {
     if (wait.isOver) return false;
     for (let ended: Wait | undefined; ended !== wait;) {

@@ -21,8 +21,8 @@ export interface UpgradeDial {
   /** Value of `Upgrade` in the request and in the response. */
   readonly protocol: string;
   /**
-   * Response header that names the chosen subprotocol, and the offered subprotocols. The server may also
-   * choose none.
+   * Response header that names the chosen subprotocol, and the offered subprotocols. The server may also choose no
+   * subprotocol.
    */
   readonly subprotocol?: { readonly header: string; readonly offered: readonly string[] };
   readonly responseTimeoutMs: number;
@@ -57,7 +57,7 @@ const MAX_RESPONSE_HEAD_BYTES = 64 * 1024;
 /**
  * Sends the request and waits for the response.
  * @param signal aborts the connection attempt
- * @param sent aborts the wait for the response. The API server may already execute the request then
+ * @param sent aborts the wait for the response, although the API server may already execute the request
  * @throws TailcastError `UPSTREAM_UNAVAILABLE` if there is no response, `UPSTREAM_BROKEN` for an invalid 101 response
  */
 export async function dialUpgrade(
@@ -96,8 +96,8 @@ export interface EarlyConnection {
  */
 export function connectEarly(connect: ConnectUpstream): EarlyConnection {
   let early: Promise<Duplex> | undefined = connect();
-  // Both failures are handled elsewhere: `connect` throws if the connection failed, and the user of a socket
-  // adds its own listener.
+  // Both kinds of failure are handled elsewhere: `connect` throws if the connection failed, and the caller adds its own
+  // listener to the socket.
   early.then(
     (socket) => socket.on('error', () => {}),
     () => {},
@@ -181,8 +181,8 @@ function listen(
   answer: PromiseWithResolvers<UpgradeAnswer>,
 ): void {
   handshake.once('upgrade', (response, socket, head) => {
-    // Node has removed its own listeners. An error before the relay starts is ignored here: the relay then
-    // finds the socket closed.
+    // Node.js has already removed its own listeners from the socket. This listener ignores an error before the relay
+    // starts: the relay then finds the socket closed.
     socket.on('error', () => {});
     const fault = findFault(response, dial);
     if (fault !== undefined) return answer.reject(new TailcastError('UPSTREAM_BROKEN', fault));
@@ -229,8 +229,8 @@ function findFault(response: IncomingMessage, dial: UpgradeDial): string | undef
 }
 
 /**
- * Returns what is wrong with a response that refuses the upgrade; undefined if nothing is wrong. Node's parser accepts
- * such faults, but clients should not get them.
+ * Returns the fault of a response that refuses the upgrade, if any. Node's parser accepts such faults, but clients
+ * should not get them.
  */
 function findFaultOfRefusal(response: IncomingMessage): string | undefined {
   const { statusCode = 0, httpVersion, headers } = response;

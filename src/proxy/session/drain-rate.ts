@@ -18,8 +18,7 @@ export class DrainRate {
   }
 
   /**
-   * Number of bytes that the reader took in the last complete time span, or in the current span if that
-   * number is larger.
+   * Number of bytes that the reader took in the last complete time span or in the current span, whichever is larger.
    */
   get recent(): number {
     this.#turn();

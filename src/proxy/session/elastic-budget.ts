@@ -29,8 +29,8 @@ export class ElasticBudget {
   }
 
   /**
-   * True if half of the memory limit is used. Each buffer then keeps only the bytes that it needs for reading
-   * and writing its file.
+   * True if half of the memory limit is used. Each buffer then keeps in memory only the bytes that it needs to read and
+   * write its file.
    */
   get scarce(): boolean {
     return this.#memory >= this.#totals.memoryBytes / 2;

@@ -61,7 +61,7 @@ export interface ExecOverSpdyOptions {
   readonly stdout: boolean;
   readonly stderr: boolean;
   readonly tty: boolean;
-  /** Maximum time until the API server has answered all SYN_STREAM frames. */
+  /** Maximum time until the API server has sent a SYN_REPLY for all streams. */
   readonly openTimeoutMs?: number;
 }
 
@@ -100,8 +100,8 @@ interface Message {
 }
 
 /**
- * Returns the streams that the server expects. The server refuses other streams, and does not start the
- * session until it has all.
+ * Returns the streams that the server expects. The server refuses other streams, and does not start the session until
+ * all expected streams are open.
  */
 export function rolesOf({
   stdin,
@@ -120,8 +120,8 @@ export function rolesOf({
 }
 
 /**
- * Returns the SPDY version for a WebSocket version. Version 5 differs from version 4 only by the close
- * signal, which SPDY does not need.
+ * Returns the SPDY version for a WebSocket version. Version 5 differs from version 4 only by the close signal, which
+ * SPDY does not need, because it can close a single stream.
  */
 export function spdyVersionOf(version: ChannelVersion): Exclude<ChannelVersion, 5> {
   return version === 5 ? MAX_SPDY_VERSION : version;
@@ -140,7 +140,7 @@ export class ExecOverSpdy extends Duplex {
   readonly #late: Deadline;
   /** Number of streams for which a SYN_STREAM was sent. */
   #opened = 0;
-  /** True if the API server has answered all streams. */
+  /** True if the API server has sent a SYN_REPLY for all streams. */
   #ready = false;
   /** First chunk of the client, if it arrived before the last stream was requested. */
   #early: { readonly chunk: Uint8Array; readonly done: Done } | undefined;
@@ -340,7 +340,8 @@ export class ExecOverSpdy extends Duplex {
   }
 
   #answered(streamId: number): void {
-    // Only the newest stream can be unanswered, because each stream is opened after the previous stream was answered.
+    // Only the newest stream can still wait for a SYN_REPLY, because the gateway opens a stream only after the
+    // SYN_REPLY of the previous stream.
     if (this.#ready || streamId !== this.#opened * 2 - 1) throw violation('a SPDY stream was answered twice');
     this.#openNext();
   }
@@ -358,9 +359,9 @@ export class ExecOverSpdy extends Duplex {
   }
 
   /**
-   * Answers a ping of the server, but only if no output is in flight. If the server has closed its
-   * connection, one more byte would make its kernel discard output that is in flight. Kubernetes servers send
-   * no pings.
+   * Answers a ping of the server, but only if no output is in flight. If the server has closed its connection, one more
+   * byte from the gateway would make the server's kernel discard output that is in flight. Kubernetes servers send no
+   * pings.
    */
   #answerPing(id: number): void {
     const before = this.#arrivals;

@@ -116,8 +116,8 @@ function handshakeKey(headers: readonly string[]): string | undefined {
 
 /**
  * Returns the subprotocol that an API server would choose: version 5 if offered
- * (`IsWebSocketRequestWithStreamCloseProtocol`), else the first known subprotocol. Returns undefined for a base64
- * subprotocol, which is not translated.
+ * (`IsWebSocketRequestWithStreamCloseProtocol`), else the first offered subprotocol that is known. Returns undefined
+ * for a base64 subprotocol, which is not translated.
  */
 function chooseSubprotocol(
   lines: readonly string[],

@@ -67,7 +67,7 @@ export class Moderation {
     );
   }
 
-  /** Extends the lease of a watcher. Returns false for an order that is not a repetition. */
+  /** Extends the lease of a watcher. Returns false if the order does not repeat an earlier order. */
   repeat({ id, watcher }: SessionOrder): boolean {
     const known = watcher && this.#watching.get(keyOf(watcher));
     if (known?.order.id !== id) return false;

@@ -1,7 +1,8 @@
 /**
- * Executes the orders of a recorder. An order ends a session and tells its user the reason, pauses, holds or resumes
- * the output and input of the session, or reports a watcher to the moderation of the session. After the maximum
- * duration, a paused session continues and a held session ends, so that a lost recorder cannot block a session.
+ * Executes the orders of a recorder. An order does one of three things. It ends the session and tells the user the
+ * reason. It pauses, holds or resumes the output and input of the session. Or it reports a watcher to the moderation of
+ * the session. After the maximum duration, a paused session continues and a held session ends, so that a lost recorder
+ * cannot block a session.
  */
 import { TailcastError } from '../../errors.ts';
 import type { RecorderUpload } from '../../recording/recorder-upload.ts';
@@ -15,8 +16,9 @@ import type { Relay } from './relay.ts';
 /** Maximum duration of one pause or hold. */
 const MAX_PAUSE_MS = 5 * 60_000;
 /**
- * Maximum number of orders of one session; an order to end the session is always executed. Each confirmation stays in
- * memory until the recorder has acknowledged it. Refused watchers count separately, because any viewer can cause them.
+ * Maximum number of orders of one session; an order to end the session is always executed. The number is limited
+ * because each confirmation stays in memory until the recorder has acknowledged it. Refused watchers count separately,
+ * because any viewer can cause them.
  */
 const MAX_ORDERS = 256;
 

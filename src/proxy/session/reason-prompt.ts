@@ -7,7 +7,7 @@ const BACKSPACE: ReadonlySet<number> = new Set([0x08, 0x7f]);
 const MAX_CHARACTER_BYTES = 4;
 const MAX_LINE_BYTES = 4 * MAX_REASON_LENGTH;
 
-/** Result of typed bytes. */
+/** Result of processing typed bytes. */
 export interface Typed {
   /** Text for the terminal. */
   readonly echo: string;
@@ -36,7 +36,7 @@ export class ReasonPrompt {
       } else if (byte >= 0x20 && this.#length < MAX_LINE_BYTES) {
         this.#line[this.#length] = byte;
         this.#length += 1;
-        // the echo of a character with several bytes follows its last byte
+        // a character of several bytes is echoed after its last byte
         const { text } = this.#last;
         if (text !== '\ufffd') echo += safeLine(text);
       }

@@ -121,7 +121,7 @@ export class Direction {
   /** True if the delivered bytes end at a frame boundary, so that the gateway may insert its own frames. */
   #betweenFrames = true;
   #heldTimer: NodeJS.Timeout | undefined;
-  /** Frames of the gateway that are sent at the next frame boundary. */
+  /** Frames of the gateway that the relay sends at the next frame boundary. */
   #answers: Uint8Array[] = [];
   #paceTimer: NodeJS.Timeout | undefined;
   #backpressured = false;
@@ -158,8 +158,8 @@ export class Direction {
   }
 
   /**
-   * Time since the last chunk, in milliseconds. Time before a resume of the source does not count. 0 while
-   * the source is paused.
+   * Time since the last chunk, in milliseconds. The time before the source was last resumed does not count. 0 while the
+   * source is paused.
    */
   get silentMs(): number {
     return this.#options.source.isPaused() ? 0 : performance.now() - this.#lastMs;
@@ -425,7 +425,7 @@ export class Direction {
     }
     if (route === undefined) queue.add(chunks);
     this.#mark = mark?.() ?? NO_MARK;
-    // A chunk without new events needs no acknowledgement, but is delivered after the chunks that wait.
+    // A chunk without new events needs no acknowledgement, but is delivered after the chunks that wait for one.
     if (wait !== undefined || !queue.isWaiting) this.#readsAhead = wait !== undefined && this.#mayReadAhead;
     this.#waitsAlone = wait !== undefined && !this.#readsAhead;
     if (wait === undefined && !queue.isWaiting) return this.#deliver(queue.end, this.#mark);

@@ -29,8 +29,8 @@ export interface Tunnel {
 
 /**
  * Checks the protocol of a watch or log upgrade. Such connections are not recorded, because clients only receive data
- * on them. An aggregated API server might accept input, so the gateway must reject input if recording is enforced. It
- * can do this only over WebSocket, and therefore refuses other protocols.
+ * on them. An aggregated API server might accept input, so the gateway must reject input if recording is enforced. The
+ * gateway can reject input only over WebSocket, and therefore refuses other protocols.
  *
  * @throws TailcastError `UPGRADE_REFUSED` for other protocols
  */
@@ -43,8 +43,8 @@ export function checkStream(
 }
 
 /**
- * Refuses a success without an upgrade if the session must be recorded. An aggregated API server may run a command and
- * send its output in such a response, which the gateway cannot record.
+ * Refuses a success response without an upgrade if the session must be recorded. An aggregated API server may run a
+ * command and send its output in such a response, which the gateway cannot record.
  *
  * @throws TailcastError `UPSTREAM_BROKEN`
  */

@@ -349,8 +349,8 @@ function hold(
 }
 
 /**
- * Sends the request of an exec or attach to the API server, translated to SPDY if possible. Without the translation,
- * the request itself may start the command. The gateway then waits for the response even if the client has left.
+ * Sends an exec or attach request to the API server, over SPDY if possible. Over WebSocket, the request itself may
+ * start the command, so the gateway waits for the response even if the client has left.
  */
 async function askExec(attempt: Attempt, admission: Admission, dial: UpgradeDial): Promise<UpgradeAnswer> {
   const translation = attempt.deps.translateExec?.(admission, dial);
@@ -400,8 +400,8 @@ async function start(
 ): Promise<Running> {
   const { deps, limits, client } = attempt;
   const { protocol, carried, warnings = [] } = agreed;
-  // Without a terminal, this sends the asciicast header to the recorder. If the recorder is already lost, the
-  // gateway can still refuse the session with an HTTP response. If the client has left, the recording is completed,
+  // For a session without a terminal, this sends the asciicast header to the recorder. If the recorder is already lost,
+  // the gateway can still refuse the session with an HTTP response. If the client has left, the recording is completed,
   // because the command may already run.
   if ('session' in carried) await carried.session.flush();
   else attempt.signal.throwIfAborted();

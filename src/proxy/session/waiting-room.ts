@@ -1,7 +1,7 @@
 /**
- * Acts in place of the API server while a session waits for a moderator or a reason. Answers the client's
- * streams and pings, shows a line of text, and keeps the input. After the wait, it relays between the client
- * and the API server.
+ * Acts in place of the API server while a session waits for a moderator or a reason. Accepts the client's streams,
+ * answers pings, shows a line of text, and keeps the input. After the wait, it relays between the client and the API
+ * server.
  *
  * ```
  *   client bytes ──► side.read ──► kept, at most MAX_KEPT_BYTES ──┐ enter
@@ -44,7 +44,7 @@ export interface WaitingRoomOptions {
   readonly left: () => void;
 }
 
-/** Contents of a chunk of the client. */
+/** Parsed content of one chunk from the client. */
 interface Seen {
   /** Replies to the client. */
   readonly replies: readonly Uint8Array[];
@@ -275,7 +275,7 @@ function createSpdySide({ exec, version }: Pick<WaitingRoomOptions, 'exec' | 've
   const deflater = createHeaderDeflater();
   const streams = createSpdyStreams();
   const expected = rolesOf({ ...exec, version });
-  /** Streams that this module has answered. The replies of the API server to these streams are dropped. */
+  /** Streams for which this module has sent a SYN_REPLY. The later SYN_REPLY of the API server is dropped. */
   const answered = new Set<number>();
   const server = createSpdyParser();
   let payload: Uint8Array[] = [];
@@ -327,7 +327,7 @@ function createSpdySide({ exec, version }: Pick<WaitingRoomOptions, 'exec' | 've
   };
 }
 
-/** True if this is the API server's reply to a stream that this module has already answered. */
+/** True if this is the API server's SYN_REPLY for a stream for which this module has already sent a SYN_REPLY. */
 function isDropped(event: SpdyEvent, answered: Set<number>): boolean {
   return event.kind === 'synReply' && answered.delete(event.streamId);
 }

@@ -50,8 +50,8 @@ class Scanner implements ChunkedScanner {
   #state: number = SIZE;
   #digits = 0;
   /**
-   * While the size line is parsed, the part of the size that was read. After that, the remaining payload bytes of the
-   * chunk.
+   * In the size line: the part of the size that was read so far. After the size line: the number of payload bytes of
+   * the chunk that are still missing.
    */
   #remaining = 0;
   #extension = 0;

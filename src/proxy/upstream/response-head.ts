@@ -99,7 +99,7 @@ const SP = 0x20;
 const COLON = 0x3a;
 const DIGIT_0 = 0x30;
 
-/** Bytes of header names (RFC 9110 §5.6.2, token) and of header values (§5.5: HTAB, SP, VCHAR, obs-text). */
+/** Allowed bytes of header names (RFC 9110 §5.6.2, token) and of header values (§5.5: HTAB, SP, VCHAR, obs-text). */
 const TOKEN = table((code) => /[!#$%&'*+\-.^_`|~0-9A-Za-z]/.test(String.fromCharCode(code)));
 const VALUE = table((code) => code === 0x09 || (code >= SP && code !== 0x7f));
 

@@ -1,8 +1,8 @@
 /**
  * Pool of keep-alive connections to the API server. A request uses the most recently used idle connection or a new
- * connection. It never waits for the end of another request. The number of connections and their idle time are limited;
- * requests above the number of connections get `OVERLOADED`. When the credentials change, connections with old
- * credentials are closed after their current request.
+ * connection. It never waits for the end of another request. The number of connections and their idle time are limited.
+ * A request that would exceed the number of connections gets `OVERLOADED`. When the credentials change, connections
+ * with old credentials are closed after their current request.
  */
 import type { Socket } from 'node:net';
 import { asTailcastError, errorText, TailcastError } from '../../errors.ts';
@@ -168,7 +168,9 @@ export class UpstreamPool {
   /** Idle connections; the most recently used connection is last. */
   readonly #idle: UpstreamConnection[] = [];
   readonly #connections = new Set<UpstreamConnection>();
-  /** Callers that wait for any connection, in order of arrival. One connection is being opened for each. */
+  /**
+   * Callers that wait for any connection, in order of arrival. The pool opens one connection for each of these callers.
+   */
   readonly #waiters = new Set<Waiter>();
   /** Callers that wait for a new connection and do not accept a reused connection. */
   readonly #waitersForFresh = new Set<Waiter>();
@@ -211,7 +213,10 @@ export class UpstreamPool {
     this.#waitersForFresh.delete(waiter);
   }
 
-  /** Takes a connection back. The first waiter gets the connection; without waiters the connection becomes idle. */
+  /**
+   * Takes a connection back. The first waiting caller gets the connection. If no caller waits, the connection becomes
+   * idle.
+   */
   release(connection: UpstreamConnection): void {
     if (this.#closed || !this.#isCurrent(connection)) return connection.destroy();
     if (connection.socket.isPaused()) connection.socket.resume();
