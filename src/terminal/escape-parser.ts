@@ -1,15 +1,18 @@
 /**
  * Splits terminal output into characters, controls, control sequences and control strings (ECMA-48, as the parsers of
  * DEC and xterm read them). Every view of a recording uses this parser, so every view shows the same text. The parser
- * keeps its state between pieces, so sequences may continue in the next piece. Pure; accepts any input; memory is
- * bounded.
+ * keeps its state between pieces, so sequences may continue in the next piece. Pure. The parser accepts any input, and
+ * its memory use is bounded.
  *
- * A recorded program cannot hide output in a control string: a control string that is longer than {@link
- * MAX_STRING} characters, or that is incomplete when the session ends, is text. Numeric parameters are limited to
- * the size of the screen.
+ * A recorded program cannot hide output in a control string: a control string that is longer than {@link MAX_STRING}
+ * characters, or that is incomplete when the session ends, is text. Numeric parameters are limited to the size of the
+ * screen.
  */
 
-/** `osc`, `dcs`, `apc` (also PM and SOS), `title` (`ESC k`); `csi`: a control sequence that no terminal executes. */
+/**
+ * Kinds of control strings: `osc`, `dcs`, `apc` (also PM and SOS) and `title` (`ESC k`). `csi` is a control sequence
+ * that no terminal executes.
+ */
 export type StringKind = 'osc' | 'dcs' | 'apc' | 'title' | 'csi';
 
 /** Receives the parts of terminal output. */

@@ -86,8 +86,8 @@ export async function openSharedBucket(options: SharedBucketOptions): Promise<Sh
     },
   });
   const copying = createLoop(() => copies.update(), options.checkpointMs / 2, log, onFailure);
-  // The lease has its own loop. Other programs can write many objects, so a takeover pass may take longer than the
-  // lease duration.
+  // The lease has its own loop, because a takeover pass may take longer than the lease duration if other programs have
+  // written many objects.
   const renewing = createLoop(
     async () => {
       if (!(await lease.renew())) log.warn(LEASE_TAKEN);

@@ -43,7 +43,7 @@ export interface RecorderEvents {
 
 const MAX_BATCH_BYTES = 16 * 1024 ** 2;
 
-/** Opens the events of one recorder. */
+/** Opens the storage and the search of one recorder's events. */
 export async function openRecorderEvents(options: RecorderEventsOptions): Promise<RecorderEvents> {
   const { store, evidence, issueTime } = options;
   const directory = join(options.spoolDirectory, 'events');

@@ -51,7 +51,7 @@ export type FindingCode =
   /** Acknowledged bytes are lost. */
   | 'lost'
   | 'unfinished-too-long'
-  /** Fault if evidence is required, otherwise a notice. */
+  /** Severity: a fault if evidence is required, otherwise a notice. */
   | 'no-evidence'
   /** All following codes are notices. */
   | 'unfinished'

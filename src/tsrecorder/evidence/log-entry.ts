@@ -103,7 +103,7 @@ const eventSchema = z.discriminatedUnion('kind', [
   z.strictObject({ kind: z.literal('held'), recording: z.string(), at: z.string(), reason: z.string() }),
   /** End of a hold. The proof is a signed statement with the time `at`. */
   z.strictObject({ kind: z.literal('released'), recording: z.string(), at: z.string(), reason: z.string() }),
-  /** The last entry of another log when this entry was written. */
+  /** The entry that was last in another log when this entry was written. */
   z.strictObject({
     kind: z.literal('witness'),
     head: z.strictObject({ log: logId, n: count, hash }),

@@ -2,7 +2,7 @@
 import type { RecorderMetrics } from './recorder-metrics.ts';
 import { createGroupCommit, type GroupCommit } from './group-commit.ts';
 
-/** Number of pending bytes of all sessions that starts a commit before the end of the window. */
+/** A commit starts before the end of the window if all sessions together have this number of pending bytes. */
 const COMMIT_BYTES = 256 * 1024;
 /** Number of files that are synced in parallel. Node.js has four file threads, so at least one stays free for reads. */
 const COMMIT_CONCURRENCY = 3;

@@ -164,7 +164,7 @@ async function store(
       const sources = { castPath: paths.cast, castBytes, notesPath: notes, notesBytes };
       const isOwnSidecar = (stored: string): boolean =>
         isSidecarOf(stored, recording.id, files, evidence.key);
-      // A recording under another key may be a second copy of the session.
+      // A recording under another key may be a second copy of the session, so its name gets the session mark.
       const isSingle = isWhole && key === upload.meta;
       const sessionMark = isSingle ? undefined : mark;
       await into.finish({ key, ...sources, sidecar, isOwnSidecar, sessionMark });
@@ -198,7 +198,8 @@ export function describeUpload(upload: OverUpload, durationSeconds: number | und
 }
 
 /**
- * Returns the place of the upload in its session. The upload is the last part if its gateway received the confirmation.
+ * Returns the place of the upload in its session. If the gateway received the confirmation, the upload is the last part
+ * of the session.
  */
 function placeOf(upload: OverUpload): { readonly part: SessionPart; readonly isWhole: boolean } {
   const isLast = upload.clean && upload.awaited();

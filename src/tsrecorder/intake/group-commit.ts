@@ -35,8 +35,8 @@ export interface GroupCommitOptions {
 }
 
 /**
- * Minimum time between the starts of two cycles, as a multiple of the duration of the last cycle. The window is the
- * upper limit.
+ * Minimum time between the starts of two cycles, as a multiple of the duration of the last cycle. The result is limited
+ * to the length of the window.
  */
 const MIN_IDLE_RATIO = 4;
 /**

@@ -31,7 +31,7 @@ export type RecorderMetrics = ReturnType<typeof createUploadMetrics> &
 
 /**
  * Upper bounds of the histogram buckets for disk times, in seconds. The smallest bound fits disks with a write cache.
- * The largest bound fits disks that are too slow for shells.
+ * The largest bound fits disks that are too slow for interactive sessions.
  */
 const DISK_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
 

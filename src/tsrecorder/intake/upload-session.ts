@@ -250,7 +250,7 @@ export class UploadSession implements Committable {
   }
 
   /**
-   * Checks the memory for the header, the description of the session, the unfinished line and an incomplete frame.
+   * Counts the memory for the header, the description of the session, the unfinished line and an incomplete frame.
    * @throws TailcastError `RECORDER_BUSY`
    */
   hold(frameBytes: number): void {

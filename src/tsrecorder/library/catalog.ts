@@ -87,7 +87,10 @@ export interface CatalogOptions {
   readonly live: () => readonly LiveRecording[];
   /** Lists recordings outside the store. */
   readonly remote?: () => Promise<readonly RemoteRecording[]>;
-  /** Maximum age of a store listing, in milliseconds. Recordings of other writers appear after at most this time. */
+  /**
+   * Maximum age of a store listing, in milliseconds. Recordings that other processes store appear after at most this
+   * time.
+   */
   readonly refreshMs: number;
   /** Maximum number of descriptions in memory. */
   readonly maxCached: number;
@@ -163,7 +166,7 @@ class StoreCatalog implements Catalog {
     }
     const known = await sessionWith(await this.#uploads(scope), id);
     if (known !== undefined) return describeCandidate(known);
-    // The recording is not in the listing, because it is newer.
+    // The recording is newer than the listing.
     const hasSidecar = (await this.#options.store.stat(key, 'sidecar')) !== undefined;
     return (await this.#describe({ key, hasSidecar }))?.entry;
   }

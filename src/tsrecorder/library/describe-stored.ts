@@ -85,7 +85,7 @@ class DescriptionCache {
     this.#maxCount = maxCount;
   }
 
-  /** @param of current version of the recording; another version in the cache is ignored */
+  /** @param of version that the recording has now; another version in the cache is ignored */
   get(id: string, of: string): DescribedPart | undefined {
     const entry = this.#entries.get(id);
     return entry?.of === of ? entry.described : undefined;

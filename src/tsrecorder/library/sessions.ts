@@ -98,8 +98,9 @@ class StoredCandidate implements Candidate {
 }
 
 /**
- * Returns an upload that is described only if its current content is within a scope. The check is necessary because the
- * index of access marks may have read an earlier object with the same id, which another program has replaced.
+ * Returns a candidate that has a description only if its current content is within a scope. The check is necessary
+ * because the index of access marks may have read an earlier object with the same id, which another program has
+ * replaced.
  */
 export function candidateWithin(scope: readonly string[], candidate: Candidate): Candidate {
   const { key, id, order, mark, stored, others } = candidate;
@@ -113,7 +114,7 @@ export function candidateWithin(scope: readonly string[], candidate: Candidate):
   return { key, id, order, mark, describe, stored, others };
 }
 
-/** Returns all proven uploads of the session of an upload, newest first. */
+/** Returns all uploads that are proven to belong to the same session as `upload`, newest first. */
 export type FindParts = (upload: Candidate) => Promise<readonly Candidate[]>;
 
 /** Maximum number of uploads with one mark. If there are more uploads, none of them is joined and each is listed. */
@@ -201,8 +202,8 @@ export async function describeCandidate(candidate: Candidate): Promise<CatalogEn
 }
 
 /**
- * Describes a session with one visible upload. The description states the missing bytes. The description also states
- * the place of the upload. A viewer who may see the other uploads can therefore join them.
+ * Describes a session with one visible upload. The description states the missing bytes. It also states the place of
+ * the upload in its session, so that a viewer who may see the other uploads can join them.
  */
 async function asSession(
   described: DescribedPart | undefined,

@@ -52,7 +52,10 @@ export interface PlayIndexes {
   find(entry: CatalogEntry): Promise<PlayIndex | PlayIndexPending>;
   /** Returns the screen of a keyframe as a JSON string. @throws TailcastError `PLAY_INDEX_UNAVAILABLE` */
   frame(entry: CatalogEntry, index: number): Promise<Buffer>;
-  /** Returns the transcript: a {@link TranscriptDocument}, gzip, or the progress of its build. Throws like `find`. */
+  /**
+   * Returns the transcript as a gzip-compressed {@link TranscriptDocument}, or the progress of its build. Throws like
+   * `find`.
+   */
   transcript(entry: CatalogEntry): Promise<Buffer | PlayIndexPending>;
   /** Returns the existing thumbnails by recording, and starts builds for some of the missing thumbnails. */
   thumbnails(entries: readonly CatalogEntry[]): Promise<ReadonlyMap<string, ThumbnailRows>>;

@@ -49,9 +49,9 @@ const READ_CONCURRENCY = 8;
 /** Maximum number of recordings whose user is cached between two runs, about 150 bytes each. */
 const MAX_KNOWN_USERS = 200_000;
 
-/** Maximum number of unproven holds with a line in the process log, per run. */
+/** Maximum number of unproven holds that one run writes to the process log. */
 const MAX_REPORTED = 20;
-/** Maximum number of bytes that an archive may be larger than its contents. */
+/** Maximum difference between the size of an archive and the size of its contents, in bytes. */
 const MAX_ARCHIVE_EXTRA = 4096;
 
 const UNPROVEN_HOLD =
@@ -152,8 +152,8 @@ export async function planStoreRetention(
 }
 
 /**
- * If a part is held, all parts of its session are held. Adds these holds, and plans again. Only sidecars of parts that
- * would be removed are read.
+ * If a part of a session has a hold, plans again with a hold for every part of that session. Only sidecars of parts
+ * that would be removed are read.
  *
  * @param proofs proofs of the holds, by recording
  * @param planWith returns the plan for the given holds
@@ -253,8 +253,8 @@ async function signedSizeOf(
 }
 
 /**
- * Returns the recordings for which `isAsked` returns true, with their sizes. If the listing contains no size, the size
- * is read from the store.
+ * Returns the recordings for which `isAsked` returns true, with their sizes. If the listing does not contain the size
+ * of a recording, the size is read from the store.
  */
 async function keptRecordings(
   store: RecordingStore,
