@@ -7,7 +7,7 @@ export interface RetentionPolicy {
   readonly maxAgeMs?: number;
   /**
    * Maximum size of all recordings, in bytes. Above this size, recordings without a trusted signature are removed
-   * first, then the oldest recordings of the largest user.
+   * first, then the oldest recordings of the user with the most bytes.
    */
   readonly maxBytes?: number;
   /**
@@ -38,7 +38,10 @@ export interface SignedUser {
   readonly bytes: number;
 }
 
-/** Returns the user of each recording, in the same order; undefined without a trusted signature. */
+/**
+ * Returns the user of each recording, in the order of the recordings; undefined for a recording without a trusted
+ * signature.
+ */
 export type FindUsers = (
   recordings: readonly KeptRecording[],
 ) => Promise<readonly (SignedUser | undefined)[]>;
@@ -51,9 +54,9 @@ export interface PlannedRemoval extends KeptRecording {
   readonly reason: 'age' | 'quota' | 'unverified';
 }
 
-/** Changes of one run. */
+/** Changes that one run of retention makes. */
 export interface RetentionChanges {
-  /** Removals by age precede removals by size. Each of the two groups is sorted by user, and then by age. */
+  /** In this order: recordings that are too old, recordings without a trusted signature, and other recordings. */
   readonly remove: readonly PlannedRemoval[];
   /** Recordings that would be removed without their hold. */
   readonly held: readonly PlannedRemoval[];
@@ -135,7 +138,7 @@ export async function planRetention(
   return { remove, held, keptBytes, overQuota: isOver() };
 }
 
-/** Removes recordings of the largest user until the limit is met, or no recording may be removed. */
+/** Removes recordings of the user with the most bytes until the limit is met or no more recordings may be removed. */
 async function removeWhile(
   isOver: () => boolean,
   shares: ReturnType<typeof createShares>,
@@ -174,7 +177,10 @@ interface NextRemoval extends SignedRecording {
   remove(): void;
 }
 
-/** Creates a sequence of recordings to remove. Each call of `next` returns the oldest recording of the largest user. */
+/**
+ * Creates a sequence of recordings to remove. Each call of `next` returns the oldest recording of the user with the
+ * most bytes.
+ */
 function createShares(
   recordings: readonly KeptRecording[],
   users: readonly (SignedUser | undefined)[],
@@ -190,7 +196,7 @@ function createShares(
     share.bytes += bytes;
     if (!isRequired(recording)) share.queue.push({ recording, bytes });
   }
-  /** Shares of the users, smallest first. */
+  /** Recordings by user, the user with the fewest bytes first. */
   const sorted = [...byUser.values()].sort(smallestFirst);
   return {
     next() {

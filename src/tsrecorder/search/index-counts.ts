@@ -1,4 +1,6 @@
-/** Cached counts of the index from the writer process. A search waits at most `WAIT_MS` for new counts. */
+/**
+ * Caches the counts that the writer process reports about the index. A search waits at most `WAIT_MS` for new counts.
+ */
 import { settledWithin } from '../../async/with-timeout.ts';
 import type { IndexStatus } from '../../search/search-index.ts';
 import type { IndexClient } from './index-client.ts';

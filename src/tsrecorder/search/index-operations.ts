@@ -14,7 +14,7 @@ const MAX_LINE = 16 * 1024 ** 2;
 /** Work limit of a quick reading. Sessions of shells and most full-screen programs need at most half of this limit. */
 const QUICK: WorkLimits = { free: 1e6, perCharacter: 24 };
 
-/** Header of a cast without a terminal. */
+/** Header of a cast without a terminal, so that output is read as plain lines. */
 const WITHOUT_TERMINAL = '{"version":2,"width":0,"height":0}';
 
 /** Handlers of all operations. Calls never overlap. */
@@ -233,7 +233,7 @@ class FedRecording {
     return start + from;
   }
 
-  /** Matches new moments of the index and all late moments. */
+  /** Applies the rules to `moments`, which are new in the index, and to all late moments. */
   match(names: SessionNames, moments: readonly Moment[]): readonly RuleMatch[] {
     const late = this.#late;
     this.#late = [];

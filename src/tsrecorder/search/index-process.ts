@@ -8,7 +8,10 @@ setFlagsFromString('--heap-growing-percent=20');
 
 let operations: IndexHandlers | undefined;
 
-/** Runs operations one after another, because SQLite is synchronous and writes to a server need an order. */
+/**
+ * Runs operations one after another, because SQLite is synchronous and writes to an OpenSearch server must stay in
+ * order.
+ */
 const inTurn = createSequence();
 
 process.on('message', (request: IndexRequest) => {

@@ -66,7 +66,7 @@ class StoreIndexer implements Indexer {
   #followWork = 0;
   /** All recordings whose current version is not in the index, including unreadable and growing recordings. */
   readonly #pending = new PendingRecordings();
-  /** Recordings that searches find in the index, and that lists read from the store. */
+  /** Recordings that lists must read from the store, although searches find them in the index. */
   readonly #apart = new Set<string>();
   /** Stored recordings that may still grow, with the time of their next check. */
   readonly #growing = new Map<string, { readonly at: number; readonly owner: string }>();
@@ -257,7 +257,7 @@ class StoreIndexer implements Indexer {
   }
 
   /**
-   * Writes the recordings that were read to the index. If more bytes of a recording are stored later, they belong to a
+   * Writes to the index all recordings that were read. If more bytes of a recording are stored later, they belong to a
    * new version of the recording.
    */
   async #flush(index: IndexClient): Promise<void> {
@@ -295,7 +295,7 @@ class StoreIndexer implements Indexer {
     const { text } = this.#options;
     const bytes = text === 'off' ? 0 : castBytes(entry);
     if (effort === 'quick' && bytes > MAX_QUICK_BYTES) return 'costly';
-    // The recording `id` is a later part. This part was stored before the first part of its session.
+    // If the ids differ, `id` is a later part of a session that was stored before the first part.
     if (entry.recording.id !== id) {
       await this.#flush(index);
       await index.ask('remove', { ids: [id], compact: false });
@@ -364,7 +364,7 @@ class StoreIndexer implements Indexer {
     if (id !== undefined) this.#read.add(id);
   }
 
-  /** Marks recordings that lists must read from the store. */
+  /** Marks recordings that lists must read from the store instead of the index. */
   #keepApart(ids: readonly string[]): void {
     for (const id of ids) {
       this.#apart.add(id);

@@ -42,8 +42,9 @@ export function touch(followed: Map<string, Followed>, session: Followed): void 
 }
 
 /**
- * Returns the session that gives way to a session of `owner`: of the owner with the most sessions, the session that was
- * read least recently. Returns undefined if all sessions have unread output and no owner has more than its share.
+ * Returns the session that gives way to a session of `owner`: the least recently read session of the owner with the
+ * most sessions. Only sessions without unread output count, if there are any. Otherwise only owners with more sessions
+ * than `owner` would then have count. Returns undefined if there is no such session.
  *
  * @param followed sessions by id, the least recently read session first
  */

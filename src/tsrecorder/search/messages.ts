@@ -79,7 +79,7 @@ export interface IndexOperations {
    */
   tidy(ask: null): boolean;
   ids(ask: { readonly after: string; readonly limit: number }): readonly IndexedSession[];
-  /** Returns indexed sessions, from a query process. */
+  /** Returns the same as `ids`, but from a query process. */
   versions(ask: { readonly after: string; readonly limit: number }): readonly IndexedSession[];
   version(ask: { readonly id: string }): string | undefined;
   status(ask: null): IndexStatus;

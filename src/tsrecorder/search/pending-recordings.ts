@@ -1,7 +1,7 @@
 /**
  * Recordings whose current version is not in the index. There are two groups: recordings that the last comparison of
- * store and index found (*backlog*, up to a million), and recordings that were added later. `size` counts a recording
- * in both groups twice. This is harmless, because a greater size only causes lists to read from the store.
+ * store and index found (*backlog*, up to a million), and recordings that were added later. If a recording is in both
+ * groups, `size` counts it twice. This is harmless, because a greater size only causes lists to read from the store.
  */
 import { indexOfId } from '../library/uploads.ts';
 import type { PendingIds } from '../library/session-index.ts';

@@ -1,4 +1,7 @@
-/** Metrics of the search of a recorder. Labels contain only kinds, codes and states of the recorder. */
+/**
+ * Metrics of the search of a recorder. Labels contain only values that the recorder defines: kinds of queries, error
+ * codes and states.
+ */
 import { Gauge, Histogram, Registry } from 'prom-client';
 import { createMakers } from '../../observe/metric-makers.ts';
 

@@ -13,7 +13,7 @@ import { indexRevision } from './layout.ts';
 import type { IndexClient } from './index-client.ts';
 import { indexedPages } from './indexed-ids.ts';
 
-/** Fault of one session in the index. */
+/** Difference between the index and the store for one session. */
 export type IndexFault = 'missing' | 'tooMany' | 'version';
 
 /** One line of the verification output. */
@@ -60,8 +60,8 @@ export async function* verifyIndex(options: VerifyIndexOptions): AsyncGenerator<
       if (counts.checked % REPORT_EVERY === 0) yield { checked: counts.checked, of: newest.length };
     }
     for (const id of unlisted) {
-      // Do not report a session that is in the catalogue: it is running, or it was stored after the listing. Do not
-      // report a session that was removed from the index in the meantime.
+      // Do not report a session that is in the catalogue: the session is running, or was stored after the store was
+      // listed. Do not report a session that was removed from the index in the meantime.
       const isThere = (await catalog.find(id)) !== undefined;
       if (isThere || (await index.ask('version', { id })) === undefined) continue;
       counts.faults += 1;
@@ -74,7 +74,8 @@ export async function* verifyIndex(options: VerifyIndexOptions): AsyncGenerator<
 }
 
 /**
- * Returns the recordings in the store, newest first. Also returns the ids in the index that are missing in the store.
+ * Returns the recordings in the store, newest first. Also returns the ids of indexed sessions that are missing in the
+ * store.
  */
 async function heldAgainst(
   index: IndexClient,

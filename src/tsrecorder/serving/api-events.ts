@@ -8,7 +8,10 @@ import { ACCESS_EVENT_TYPE } from '../../wire/recorder-api/access-event.ts';
 import type { RecordingNode } from '../../wire/recorder-api/recording.ts';
 import { eventKey, type RecordingKey } from '../store/key.ts';
 
-/** Prefix of events that recorders write. Uploaders may write only events about access requests with this prefix. */
+/**
+ * Prefix of the types of events that recorders write. Of these types, uploaders may write only events about access
+ * requests.
+ */
 const RECORDER_PREFIX = 'tailcast-';
 
 /**
@@ -18,7 +21,8 @@ const RECORDER_PREFIX = 'tailcast-';
  * @param key value of the field `id`
  * @returns the object to store, with a line feed at its end. The bytes of the event stay unchanged, including 64-bit
  *   numbers
- * @throws TailcastError `UPLOAD_MALFORMED` if the body is not an event, or if only recorders write such events
+ * @throws TailcastError `UPLOAD_MALFORMED` if the body is not an event, or if only recorders may write events of its
+ * type
  */
 export function wrapEvent(body: Uint8Array, uploader: RecordingNode, key: RecordingKey): string {
   const event = readJsonObject(decode(body));
@@ -26,7 +30,8 @@ export function wrapEvent(body: Uint8Array, uploader: RecordingNode, key: Record
   if (event === undefined || typeof type !== 'string') {
     throw new TailcastError('UPLOAD_MALFORMED', 'the body is not an event');
   }
-  // Without this check, an uploader could forge accesses of viewers, and the recorder would sign them.
+  // Without this check, an uploader could forge events about accesses of viewers, and the recorder would sign these
+  // events.
   if (type.startsWith(RECORDER_PREFIX) && type !== ACCESS_EVENT_TYPE)
     throw new TailcastError('UPLOAD_MALFORMED', 'only recorders write events of this type');
   const completed = spliceMembers(

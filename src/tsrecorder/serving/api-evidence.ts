@@ -6,7 +6,7 @@
  * /api/v1/recordings/:id/evidence    {evidence, session?, gaps, gapCount, parts, related, accesses?, events?}; view
  * ```
  *
- * Only viewers of all recordings get accesses and events, because these concern other recordings too.
+ * Only viewers who may see all recordings get `accesses` and `events`, because these concern other recordings too.
  */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { createLimiter } from '../../async/limiter.ts';

@@ -111,7 +111,7 @@ export function addLists(
     const viewer = await viewerOf(access, request, reply);
     const asked = parse(listQuery, request.query);
     const { sort = 'newest' } = asked;
-    // Use one cursor name per sort order, because a cursor is valid for one order only.
+    // Use one cursor name per sort order, because a cursor is valid for only one sort order.
     const list = sort === 'newest' ? 'recordings' : `recordings ${sort}`;
     const query = openCursor(list, asked);
     const page = await catalog.list(query, access.scope(viewer), ownerOf(viewer));

@@ -7,8 +7,8 @@
  * POST /api/v1/recordings/:id/orders/watch          repeated while the viewer watches a moderated session
  * ```
  *
- * The response arrives when the gateway of the session has confirmed the order. Parameters are in the query string,
- * because portals do not forward request bodies.
+ * The recorder responds after the gateway of the session has confirmed the order (a command to a running session).
+ * Parameters are in the query string, because portals do not forward request bodies.
  */
 import type { FastifyInstance } from 'fastify';
 import { z } from 'zod';

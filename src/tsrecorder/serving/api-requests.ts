@@ -1,4 +1,4 @@
-/** Helpers of all routes: the viewer of a request, and its checked parameters. */
+/** Helpers of all routes: identify the viewer of a request, and check the parameters of the request. */
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { z } from 'zod';
 import { TailcastError } from '../../errors.ts';
@@ -16,8 +16,8 @@ export function viewerNameOf(request: FastifyRequest): string | undefined {
 }
 
 /**
- * Identifies the viewer, and counts the request until its response ends. Names the viewer in the response, because a
- * gateway forwards only responses that name the viewer of its request.
+ * Identifies the viewer, and counts the request until its response ends. If a gateway named the viewer, names the
+ * viewer in the response, because a gateway forwards only such responses.
  */
 export async function viewerOf(
   access: ViewerAccess,
@@ -31,7 +31,10 @@ export async function viewerOf(
   return viewer;
 }
 
-/** Calls `leave` when the response ends or the connection closes, immediately if the connection is already closed. */
+/**
+ * Calls `leave` when the response ends or the connection closes. Calls it immediately if the connection is already
+ * closed.
+ */
 export function untilAnswered(
   { raw: { socket } }: FastifyRequest,
   { raw }: FastifyReply,

@@ -90,13 +90,13 @@ const MAX_IDS = 1000;
 /** Id that matches no recording. */
 const NO_ID = '-';
 
-/** Selects the ids that the viewer may see. Stops when more than {@link MAX_IDS} ids are selected. */
+/** Selects the ids that the viewer may see. Stops after more than {@link MAX_IDS} ids were selected. */
 export type VisibleIds = (ids: readonly string[]) => Promise<readonly string[]>;
 
 /** Number of ids that are checked at once. */
 const VISIBLE_BATCH = 500;
 
-/** Creates the function that filters ids for a scope. Returns undefined for viewers of all recordings. */
+/** Creates the function that filters ids for a scope. Returns undefined for viewers who may see all recordings. */
 export function visibleIds(catalog: Pick<Catalog, 'shown'>, scope: Scope): VisibleIds | undefined {
   if (scope === 'everything') return undefined;
   return async (ids) => {
@@ -113,7 +113,8 @@ export function visibleIds(catalog: Pick<Catalog, 'shown'>, scope: Scope): Visib
 /**
  * Replaces each term about reviews with the ids of the matching recordings.
  *
- * @param visible filters the ids for restricted viewers, so that the number of hidden recordings cannot cause an error
+ * @param visible filters the ids for restricted viewers, so that recordings that a viewer must not see cannot cause the
+ * error
  * @throws TailcastError `USAGE` if a term matches too many recordings
  */
 export async function withReviewedIds(reviews: Reviews, query: Query, visible?: VisibleIds): Promise<Query> {
@@ -124,7 +125,7 @@ export async function withReviewedIds(reviews: Reviews, query: Query, visible?: 
     const expanded: (readonly Term[])[] = [];
     for (const term of clause) expanded.push(isReviewTerm(term) ? await idsOf(all, term, visible) : [term]);
     const [only] = clause.length === 1 ? expanded : [];
-    // An excluded term excludes all matching recordings.
+    // A negated term excludes all matching recordings.
     if (only?.[0]?.isNot === true) clauses.push(...only.map((term) => [term]));
     else clauses.push(expanded.flat());
   }

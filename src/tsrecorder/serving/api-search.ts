@@ -1,8 +1,8 @@
 /**
  * API for searching sessions by their names and the text of their screens. Each response contains the progress of the
- * index. Restricted viewers get only the state of the index. Hidden sessions do not change this state. Responses to
- * restricted viewers are delayed to fixed time steps. Otherwise the response time would show whether hidden sessions
- * contain a word (ADR 38).
+ * index. Restricted viewers get only the state of the index, and sessions that they must not see (hidden sessions) do
+ * not change this state. Responses to restricted viewers are delayed to fixed time steps. Otherwise the response time
+ * would show whether hidden sessions contain a word (ADR 38).
  *
  * ```
  * /api/v1/search                     {sessions: [{recording, hits, more, partial, stoppedAt?}], next?, index};
@@ -165,8 +165,8 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
 }
 
 /**
- * Returns the progress of the index. A restricted viewer gets only the state and the problem. Hidden recordings have no
- * effect on this state.
+ * Returns the progress of the index. A restricted viewer gets only the state and the problem. Recordings that the
+ * viewer must not see have no effect on this state.
  */
 async function shownIndex(options: SearchApiOptions, viewer: Viewer): Promise<ShownIndex> {
   const progress = await requireSearch(options).progress();
@@ -186,7 +186,10 @@ async function isIncompleteFor({ index, catalog }: SearchApiOptions, scope: Scop
   return visible === undefined || visible.length > 0;
 }
 
-/** Returns the current recordings of the found sessions. Omits missing and hidden recordings. */
+/**
+ * Returns the current recordings of the found sessions. Omits recordings that are missing or that the viewer must not
+ * see.
+ */
 async function visibleSessions(
   { catalog, reviews }: Pick<SearchApiOptions, 'catalog' | 'reviews'>,
   sessions: readonly FoundSession[],

@@ -262,7 +262,7 @@ function checkHostAndMethod(
     throw new TailcastError('VIEW_REFUSED', 'the request comes from a page of another site');
 }
 
-/** True if no page of another site caused the request, as far as the browser reports it. */
+/** True unless the browser reports that a page of another site caused the request. */
 function isOwnPage(
   { origin, host, 'sec-fetch-site': site }: FastifyRequest['headers'],
   hosts: ApiOptions['hosts'],
@@ -376,7 +376,7 @@ async function sendObject(
   type: string,
   reply: FastifyReply,
 ): Promise<FastifyReply> {
-  // For a short time, lists show a recording as finished although it is not yet in the store.
+  // For a short time after its end, lists show a recording as finished although the recording is not yet in the store.
   const isMoving = live?.isOpen() === false && (await settledWithin(STORED_WAIT_MS, live.stored));
   const storedAs = (isMoving ? await live.stored : undefined) ?? key;
   const stat = live?.isOpen() === true ? undefined : await store.stat(storedAs, kind);
@@ -413,7 +413,7 @@ function answerError(
   return reply.code(500).send({ code: 'INTERNAL', message: 'internal error in tailcast' });
 }
 
-/** Returns the status of an error of Fastify about a request. */
+/** Returns the HTTP status if Fastify reports that the request is invalid. */
 function clientStatus(error: unknown): number | undefined {
   if (!(error instanceof Error) || !('statusCode' in error)) return undefined;
   const { statusCode } = error;

@@ -14,8 +14,8 @@ export interface Hosts {
   accepts(host: string | undefined, localAddress: string | undefined): boolean;
   /**
    * True if an `Origin` header names this page: the host and port of the `Host` header, or one of the configured names.
-   * True without the header: the check applies only to changes and WebSocket handshakes, and browsers always send the
-   * header with these requests.
+   * True without the header, because only changes and WebSocket handshakes need this check, and browsers always send
+   * the header with these requests.
    */
   acceptsOrigin(origin: string | undefined, host: string | undefined): boolean;
 }

@@ -67,8 +67,8 @@ export async function listenHttp(options: ServerOptions): Promise<HttpServer> {
   const app = createApplication(options);
   options.routes(app);
   await app.ready();
-  // Emit `listening`, because this server never listens itself. Without the event, Node.js would not enforce its
-  // request timeouts.
+  // Emit `listening`, because the server of the application never listens itself. Without the event, Node.js would not
+  // enforce its request timeouts.
   app.server.emit('listening');
   const http2 = createHttp2(options, sessions);
   const slots = createKeyedCounter();
@@ -87,10 +87,10 @@ export async function listenHttp(options: ServerOptions): Promise<HttpServer> {
       sockets.delete(socket);
       options.onConnections(sockets.size);
     });
-    // Handles errors that occur before one of the servers has the socket, for example a connection reset.
+    // Handle errors that occur before the socket is passed to one of the servers, for example a connection reset.
     socket.on('error', (error) => options.log.debug({ error: error.message }, 'connection failed'));
     sniffProtocol(socket, options.headTimeoutMs, (protocol) => {
-      // some uploaders leave their connections open after an upload
+      // pass the idle timeout, because some uploaders leave their connections open after an upload
       if (protocol === 'h2') acceptHttp2(http2, socket, options.idleTimeoutMs);
       else app.server.emit('connection', socket);
     });
@@ -144,7 +144,7 @@ function sniffProtocol(socket: Socket, timeoutMs: number, decide: (protocol: 'h1
 
 /**
  * Maximum number of requests in progress on an HTTP/1.1 connection. A client that waits for each response has one
- * request in progress, or two for a moment.
+ * request in progress, or two for a short time.
  */
 const MAX_PIPELINED = 4;
 

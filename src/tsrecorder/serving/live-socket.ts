@@ -39,7 +39,7 @@ export interface LiveSockets {
 const ROUTE = /^\/api\/v1\/recordings\/([^/?]{1,1024})\/live$/;
 const CLOSE_NORMAL = 1000;
 const CLOSE_ERROR = 1011;
-/** Time for a client to close a rejected connection, in milliseconds. The recorder then closes it. */
+/** Time, in milliseconds, that a client has to close a rejected connection before the recorder closes it. */
 const LINGER_MS = 1000;
 
 /** Creates the live views of a recorder. */
@@ -55,8 +55,8 @@ export function createLiveSockets(options: LiveSocketOptions): LiveSockets {
   /** Live views by viewer. */
   const slots = createKeyedCounter();
   /**
-   * Node ids of viewers that a gateway has named, by request. The response to the upgrade repeats the node id, which
-   * confirms that the recorder accepted it.
+   * Tailnet node ids of viewers that a gateway has named, by request. The response to the upgrade repeats the node id,
+   * which confirms that the recorder accepted it.
    */
   const named = new WeakMap<IncomingMessage, string>();
   server.on('headers', (headers, request) => {

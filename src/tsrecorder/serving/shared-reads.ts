@@ -1,5 +1,5 @@
 /**
- * Reads all accepted connections into one shared buffer. Node allocates a new buffer for each read of an accepted
+ * Reads all accepted connections into one shared buffer. Node.js allocates a new buffer for each read of an accepted
  * connection. Only outgoing sockets support a buffer that the caller provides (`onread`). For this reason, an outgoing
  * socket takes over the accepted connection.
  *
@@ -11,8 +11,8 @@ import type { Duplex } from 'node:stream';
 import { passedThrough } from '../../memory/stream-garbage.ts';
 
 /**
- * Size of the buffer, in bytes. A fast sender usually has fewer pending bytes than this. The buffer fits into a CPU
- * cache together with the results.
+ * Size of the buffer, in bytes. A fast sender usually has fewer pending bytes than this. The buffer and the results
+ * that are computed from it fit into a CPU cache together.
  */
 const READ_BYTES = 128 * 1024;
 
@@ -35,7 +35,7 @@ export interface SharedReads {
  *   event loop or later
  */
 export function shareReads(accepted: Duplex, take: (piece: Uint8Array) => void): SharedReads {
-  // NOTE: the handle of a socket, and its transfer to another socket, are undocumented in Node.
+  // NOTE: the handle of a socket, and its transfer to another socket, are undocumented in Node.js.
   const handle: unknown = accepted instanceof Socket ? Reflect.get(accepted, '_handle') : undefined;
   if (!(accepted instanceof Socket && handle instanceof Object && 'useUserBuffer' in handle)) {
     accepted.on('data', (chunk: Buffer) => {

@@ -51,8 +51,8 @@ const LOST = 'the connection was lost';
 
 /**
  * Passes the body to a session, and sends acknowledgements.
- * @param fields request headers of an upload of frames. An upload without these headers consists of lines and cannot be
- *   continued
+ * @param fields headers of the request, if the upload consists of frames. An upload without these headers consists of
+ * lines, and cannot be continued after an interruption
  * @throws TailcastError before the upload is accepted
  */
 export async function takeRecording(

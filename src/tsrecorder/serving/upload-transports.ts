@@ -49,8 +49,8 @@ export function overHttp2(stream: ServerHttp2Stream): UploadTransport {
         passedThrough(chunk.length);
         events.data(chunk);
       });
-      // NOTE: the client of Node.js ends the body before it resets a stream. Wait one turn, because a reset may follow
-      // immediately.
+      // NOTE: the client of Node.js ends the body before it resets a stream. Wait one turn of the event loop, because a
+      // reset may follow immediately.
       stream.on('end', () => setImmediate(finish));
       // A request without a body ends before the listener is added, so finish immediately.
       if (stream.readableEnded) finish();
@@ -127,7 +127,7 @@ export function overUpgrade(asked: Duplex, head: Uint8Array): UpgradedTransport 
       if (socket !== asked) socket.on('drain', () => whenDrained());
       socket.once('close', () => events.closed());
       // If the client closes the connection before the end of the records, the upload is interrupted. If the client
-      // closes the connection later, it does not wait for the confirmation.
+      // closes it later, the client does not wait for the confirmation.
       socket.once('end', () => socket.destroy());
       // Pass on the bytes that arrived early, in the same way as later chunks.
       for (const early of [head, reads.early]) if (early.length > 0) read(early);

@@ -14,8 +14,9 @@
  * tries its next recorder. After the 200 or 101 response of `/v2/record`, the recorder reports errors in error frames.
  *
  * The first line of an upload must be an asciicast header of at most 4 MiB. Further lines have at most `maxLineBytes`,
- * and the upload has at most `maxSessionBytes`. For uploads of frames, the limits apply to the resulting lines. Other
- * content ends the upload with an error frame (400 or 413 over HTTP/1.1). Complete lines before the error are kept.
+ * and the upload has at most `maxSessionBytes`. For uploads of frames, the limits apply to the lines that the frames
+ * produce. Content that breaks these rules ends the upload with an error frame (status 400 or 413 for `POST /record`).
+ * Complete lines before the error are kept.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { constants, type IncomingHttpHeaders, type ServerHttp2Stream } from 'node:http2';
@@ -172,8 +173,8 @@ async function answerRequest(
 }
 
 /**
- * Rejects requests of browsers, because gateways are not browsers. Otherwise, any web page could make a browser in this
- * network upload a forged recording.
+ * Rejects requests of browsers, which are never gateways. Otherwise, any web page could make a browser in this network
+ * upload a forged recording.
  *
  * @throws TailcastError `UPLOAD_REFUSED`
  */

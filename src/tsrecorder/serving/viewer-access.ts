@@ -84,8 +84,8 @@ export interface ViewerAccess {
    */
   admit(viewer: Viewer): () => void;
   /**
-   * Returns the recordings that the viewer may see. Data without a recording, such as events, requires the scope
-   * `everything`.
+   * Returns the recordings that the viewer may see. For data that belongs to no recording, such as events, the viewer
+   * needs the scope `everything`.
    */
   scope(viewer: Viewer): Scope;
   /** True if the viewer may write comments and tags. */
@@ -93,8 +93,8 @@ export interface ViewerAccess {
   /** True if the viewer may end, pause and resume sessions. */
   mayEnd(viewer: Viewer): boolean;
   /**
-   * Checks regularly that a viewer may still see a recording, while a view runs. If not, or if the viewer cannot be
-   * identified, calls `onLost` once.
+   * Checks regularly that a viewer may still see a recording, while a view runs. Calls `onLost` once if the viewer may
+   * not see it any more or cannot be identified.
    * @returns a function that ends the checks
    */
   watch(request: ViewerRequest, recording: CatalogEntry, onLost: () => void): () => void;
@@ -112,20 +112,20 @@ export interface ViewerAccess {
 const MAX_IDENTITY_AGE_MS = 10_000;
 
 /**
- * Maximum number of requests in progress. Each may hold an open file and a buffer. One viewer may have at most half of
- * the requests that other viewers leave free.
+ * Maximum number of requests in progress. Each request may use an open file and a buffer. One viewer may have at most
+ * half of the requests that other viewers leave free.
  */
 const MAX_REQUESTS = 512;
 
 /** Maximum length of the path in an access event, in characters. The rest of a longer path is omitted. */
 const MAX_PATH = 1024;
 /**
- * Maximum size of the access events that one viewer can cause at once, in bytes, and the bytes that are added to this
- * allowance every second. A usual event has about 500 bytes.
+ * Allowance of one viewer: the maximum size of the access events that the viewer can cause at once, in bytes, and the
+ * bytes that are added every second. A usual event has about 500 bytes.
  */
 const MAX_EVENT_BYTES = 2 * 1024 ** 2;
 const EVENT_BYTES_PER_SECOND = 1024;
-/** Maximum number of viewers with a counted allowance. */
+/** Maximum number of viewers whose used allowance is remembered. */
 const MAX_VIEWERS = 10_000;
 
 /** Creates the access control of a recorder. */
@@ -247,7 +247,9 @@ function throughGateway({ user, tags, ...named }: NamedViewer, gateway: Viewer):
   return { ...named, ...(user === undefined ? { tags } : { user }), gateway: { node, nodeId, address } };
 }
 
-/** Returns the access event in the format of uploaded events, so that one query finds both kinds. */
+/**
+ * Returns the access event in the format of uploaded events, so that one query finds access events and uploaded events.
+ */
 function describeAccess(
   { node, nodeId, address = '', user, tags, gateway }: Viewer,
   action: AccessAction,

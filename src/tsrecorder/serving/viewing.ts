@@ -23,7 +23,7 @@ export interface Viewer {
   readonly user?: string;
   /** Tags of the node; undefined for a node of a user. */
   readonly tags?: readonly string[];
-  /** The gateway, if the viewer uses the portal of a gateway. That gateway has identified the viewer. */
+  /** The gateway, if the viewer uses the portal of a gateway. In this case, the gateway has identified the viewer. */
   readonly gateway?: Pick<Viewer, 'node' | 'nodeId' | 'address'>;
 }
 
@@ -32,7 +32,7 @@ export function ownerOf({ user, nodeId }: Pick<Viewer, 'user' | 'nodeId'>): stri
   return user === undefined ? `node ${nodeId}` : `user ${user}`;
 }
 
-/** Rights beyond viewing recordings. */
+/** Rights that a rule can grant in addition to viewing recordings. */
 const RIGHTS = ['review', 'end'] as const;
 export type ViewerRight = (typeof RIGHTS)[number];
 

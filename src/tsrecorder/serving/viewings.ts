@@ -1,15 +1,15 @@
 import { BoundedMap } from '../../bounded-map.ts';
 
 /**
- * Limits of viewings. All requests of a viewing cause one access event. An open page repeats its requests: for chunks
- * of a recording, for its state, and for the newest recordings. The first request is recorded before its response.
- * Requests of the same viewer for the same content belong to one viewing. A viewing ends after `silenceMs` without
- * requests, or after `longestMs`.
+ * Limits of viewings. All requests of a viewing cause one access event. An open page sends repeated requests: for
+ * chunks of a recording, for its state, and for the newest recordings. The access event of the first request is stored
+ * before the response. Requests of the same viewer for the same content belong to one viewing. A viewing ends after
+ * `silenceMs` without requests, or after `longestMs`.
  */
 export interface ViewingLimits {
   /** Pause after which a request starts a new viewing, in milliseconds. */
   readonly silenceMs: number;
-  /** Maximum duration of a viewing, in milliseconds. After this time, the next request is recorded again. */
+  /** Maximum duration of a viewing, in milliseconds. After this time, the next request causes a new access event. */
   readonly longestMs: number;
   /**
    * Maximum number of remembered viewings. The oldest viewing is dropped first. If a dropped viewing continues, its

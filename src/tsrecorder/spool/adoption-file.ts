@@ -28,8 +28,8 @@ export async function writeAdoption(path: string, adoption: StoredAdoption): Pro
 }
 
 /**
- * Reads the file. @returns undefined for a session of this recorder. @throws TailcastError `STORE_FAILED` if it is
- * damaged
+ * Reads the file. @returns undefined if there is no file, because this recorder started the session. @throws
+ * TailcastError `STORE_FAILED` if it is damaged
  */
 export async function readAdoption(path: string): Promise<StoredAdoption | undefined> {
   const text = await ifPresent(readFile(path, 'utf8'));

@@ -3,7 +3,7 @@
  * until the write ends. V8 would then need frequent full garbage collections. For four busy sessions, the copy reduces
  * CPU time per MB from 3.8 to 2.4 ms, and memory from 208 to 165 MB.
  *
- * NOTE: the free blocks are module state, which all files of the process share.
+ * NOTE: the free blocks are module state, so all spool files of the process share them.
  */
 
 /** Size of a block, in bytes: one HTTP/2 frame. An idle session keeps one block. */

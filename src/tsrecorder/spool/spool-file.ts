@@ -38,7 +38,7 @@ export interface SpoolFile {
   close(): Promise<void>;
 }
 
-/** A position between two lines of an upload: the lengths of its files, and the offset in its body. */
+/** A position between two lines of an upload: the lengths of the spool files, and the offset in the request body. */
 export interface SpoolPosition {
   readonly castBytes: number;
   readonly notesBytes: number;
@@ -60,7 +60,8 @@ export function spoolPaths(directory: string, key: RecordingKey): SpoolPaths {
 }
 
 /**
- * Creates a spool, or continues one with `append`. `syncEntries` makes the entries of the spool directory durable.
+ * Creates a spool or, if `append` is set, continues an existing spool. `syncEntries` makes the entries of the spool
+ * directory durable.
  */
 export function createSpoolFile(
   paths: SpoolPaths,
@@ -153,9 +154,9 @@ export async function listSpools(directory: string): Promise<readonly RecordingK
 }
 
 /**
- * Reads a spool without a writer.
+ * Reads a spool that nothing writes to.
  *
- * @param onNote called with the notes of the kept bytes, in order
+ * @param onNote called with each note that refers to the bytes before the returned position, in order
  * @returns undefined if no complete event was durable
  * @throws a system error if it is unreadable; TailcastError `STORE_FAILED` if it has damage that a crash cannot explain
  */
@@ -166,8 +167,8 @@ export async function readSpool(
   const castBytes = await wholeLineBytes(paths.cast);
   const journalBytes = await wholeLineBytes(paths.notes);
   if (castBytes === 0) {
-    // A crash can leave an empty file, or the first bytes of the header. Other bytes may be acknowledged output, so
-    // report damage.
+    // A crash can leave an empty file, or the first bytes of the header. If the file starts with other bytes, these may
+    // be acknowledged output, so report damage.
     const first = await firstByte(paths.cast);
     if (first !== undefined && first !== OPEN_BRACE)
       throw new TailcastError('STORE_FAILED', 'the cast does not begin with a header');

@@ -1,10 +1,10 @@
 /**
  * The journal of a spool: facts about the upload, and the object lines of the upload.
  *
- * Each line is a JSON object. The first line describes the upload. The following lines contain the object lines, each
- * with its offset in the recording. The last line marks a complete upload; it is missing if the upload is incomplete.
- * Each journal line becomes durable before the recording bytes that follow it. After a crash, the lines up to the end
- * of the recording are therefore complete.
+ * Each line is a JSON object. The first line describes the upload. The following lines contain the object lines
+ * (annotations of the upload), each with its offset in the recording. The last line marks a complete upload; it is
+ * missing if the upload is incomplete. Each journal line becomes durable before the recording bytes that follow it.
+ * After a crash, the journal therefore contains all lines whose offset is inside the recording.
  */
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
@@ -30,8 +30,8 @@ const META_SCHEMA = z.object({
   storedHeaderBytes: z.number(),
 });
 /**
- * The first line. Offsets count bytes of the upload. The uploaded header line and the stored header line have different
- * lengths. The line therefore contains both lengths.
+ * The first line. It contains the lengths of the uploaded header line and of the stored header line, because these
+ * lengths differ, and offsets in the upload count the uploaded line.
  */
 export type SpoolMeta = z.infer<typeof META_SCHEMA>;
 
@@ -74,7 +74,7 @@ export function encodeNoteBytes(
   return [`{"at":${at},"size":${size},"note":`, line.subarray(0, -1), '}\n'];
 }
 
-/** Changes the offset in a line of {@link encodeNote}, without a line feed. */
+/** Changes the offset in a line of {@link encodeNote}. `line` has no line feed. */
 export function moveNote(line: string, at: number): string {
   return line.replace(/^\{"at":\d+/, `{"at":${at}`);
 }

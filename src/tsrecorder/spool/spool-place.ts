@@ -28,8 +28,7 @@ export function spoolInside(directory: string): string {
 }
 
 /**
- * Returns the spool directory of the store in `directory`; creates the store directory, and the spool directory next to
- * it.
+ * Creates the store directory `directory`, and the spool directory next to it if possible. Returns the spool directory.
  */
 export async function placeSpool(directory: string, log: Pick<Logger, 'warn'>): Promise<string> {
   const beside = defaultSpoolOf(directory);

@@ -1,7 +1,7 @@
 /**
- * Names of the documents that coordinate alerts among the recorders of a store: `.alerts/<recording>.<alert>.told`
- * after the delivery, and `….claim-<n>` before it. The documents are not part of the archive, and are removed together
- * with the recording. Pure functions.
+ * Names of the documents that coordinate alerts among the recorders of a store: `.alerts/<recording>.<alert>.claim-<n>`
+ * before the delivery, and `.alerts/<recording>.<alert>.told` after it. The documents are not part of the archive, and
+ * are removed together with the recording. Pure functions.
  */
 export const ALERTS_FOLDER = '.alerts/';
 

@@ -1,6 +1,6 @@
 /**
- * Notices about access requests, from the events of gateways. Any uploader can send such an event, so every value is
- * untrusted except the name and id of the uploader.
+ * Reads notices about access requests from the events that gateways upload. Any uploader can send such an event, so
+ * every value is untrusted except the name and id of the uploader.
  */
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../../wire/json-value.ts';
@@ -17,10 +17,12 @@ export const ACCESS_NOTICE = z.object({
   step: z.enum(['requested', 'granted', 'approved', 'denied', 'revoked', 'expired']),
   request: z.string().regex(/^[a-z0-9]{10}$/),
   requester: text,
-  /** Node of the requester. */
+  /** Tailnet node of the requester. */
   node: text,
   groups: texts,
-  /** Kubernetes user of the access. Empty if the requester keeps its own Kubernetes user. */
+  /**
+   * Kubernetes user that the requester becomes during the access. Empty if the requester keeps its own Kubernetes user.
+   */
   user: text,
   writes: z.boolean(),
   cluster: text.exactOptional(),
@@ -33,7 +35,7 @@ export const ACCESS_NOTICE = z.object({
   comment: text,
   /** The caller that caused the step; the requester if the request expired. */
   by: text,
-  /** Node that uploaded the event. */
+  /** Tailnet node of the gateway, which uploaded the event. */
   gateway: text,
 });
 /** A step of an access request. */
@@ -55,15 +57,18 @@ export interface NamedNotice {
   readonly notice: AccessNotice;
   /** Key that is unique for each step of each request of each gateway. */
   readonly key: string;
-  /** Id in the format of recording ids. Retention uses the time in this id to remove the marks of the notice. */
+  /**
+   * Id in the format of recording ids. From the time in this id, retention knows when to remove the alert marks of the
+   * notice.
+   */
   readonly session: string;
 }
 
 /**
  * Parses a stored event.
  * @param nowMs milliseconds since the epoch
- * @returns undefined for other events. Also undefined for an approval that completes a request, because its `granted`
- * step follows
+ * @returns undefined for other events. Also undefined for an approval that completes a request, because the `granted`
+ * step of the request follows
  */
 export function parseAccessNotice(stored: string, nowMs: number): NamedNotice | undefined {
   if (!stored.includes(ACCESS_EVENT_TYPE)) return undefined;

@@ -1,12 +1,11 @@
 /**
  * Decides which recorder of a store sends an alert. Before sending, a recorder creates a claim. Only one recorder can
  * create a claim with a given number, if the store supports conditional writes. After delivery, the recorder writes a
- * mark. If a claim is older than the lease and unchanged, its recorder has failed, and another recorder may create the
- * claim with the next number. This protocol needs no locks and no common clock. Old
- * claims do not prevent another recorder from sending the alert.
+ * mark. If a claim is older than the lease and unchanged, the recorder that created it counts as failed, and another
+ * recorder may create the claim with the next number. This protocol needs no locks and no common clock.
  *
- * Every writer of the store can write these documents. Claims and marks without a trusted signature are ignored, so
- * that only recorders can suppress an alert.
+ * Anyone with write access to the store can write these documents. Claims and marks without a trusted signature are
+ * ignored, so that only recorders can suppress an alert.
  */
 import { randomBytes } from 'node:crypto';
 import { z } from 'zod';
@@ -62,7 +61,10 @@ interface Claim {
 export class AlertClaim {
   readonly #options: AlertClaimOptions;
   readonly #alert: Pick<Alert, 'id' | 'session'>;
-  /** Time when each claim was first seen, by nonce. An old claim that an attacker restores keeps its first time. */
+  /**
+   * Time when each claim was first seen, by nonce. If an attacker restores an old claim, the recorder still uses the
+   * time when it first saw the claim.
+   */
   readonly #seen = new Map<string, number>();
   #held: Claim | undefined;
 
@@ -151,7 +153,7 @@ export class AlertClaim {
     const isMade = await store.claimDocument(this.#name(number), Buffer.from(text));
     const there = isMade ? undefined : await this.#read(number);
     if (there === 'unproven') return there;
-    // If the response was lost, the repeated request finds the recorder's own claim.
+    // If the response to an earlier attempt was lost, the repeated request finds this recorder's own claim.
     if (!isMade && there?.text !== text) return 'claimed';
     this.#held = { number, at };
     return 'mine';

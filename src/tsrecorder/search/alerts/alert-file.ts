@@ -110,7 +110,8 @@ type Fail = (key: string, problem: string) => void;
  * Parses the file.
  *
  * @param entries top-level keys of the file
- * @param indexed indexed text; undefined if unknown. Rules about other text are errors because they never match
+ * @param indexed text that the index contains; undefined if unknown. A rule about other text is an error, because the
+ * rule never matches
  * @throws TailcastError `CONFIG_INVALID` that lists problems with their keys
  */
 export function parseAlertFile(

@@ -32,7 +32,7 @@ const MIN_OVER = 4096;
 
 export interface AlertJournalOptions {
   readonly directory: string;
-  /** Ids of all rules. A new rule starts at `nowMs`. */
+  /** Ids of all rules. A rule that the journal does not contain yet starts at `nowMs`. */
   readonly rules: readonly string[];
   /** Current time in milliseconds since the epoch. */
   readonly nowMs: number;
@@ -178,7 +178,7 @@ export class AlertJournal {
 
   async #append(lines: readonly Line[]): Promise<void> {
     if (this.#isClosed) throw new Error('the journal of alerts is closed');
-    // The previous rewrite failed when it opened the new file.
+    // No file is open if the previous rewrite could not open the new file.
     if (this.#file === undefined) await this.#writeAnew();
     await this.#file?.append([encodeLines(lines)]);
     this.#lines += lines.length;

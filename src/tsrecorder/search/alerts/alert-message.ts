@@ -7,7 +7,7 @@ import type { Alert } from './alert.ts';
 import { chatBody, type ChatText, type WebhookFormat } from './chat-message.ts';
 import type { WebhookMessage } from './webhook-request.ts';
 
-/** Content that a webhook gets. */
+/** Settings for the content of the messages to a webhook. */
 export interface AlertWebhookView {
   readonly format: WebhookFormat;
   /** True if messages contain commands and screen rows. */

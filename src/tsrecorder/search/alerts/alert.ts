@@ -21,7 +21,7 @@ export const ALERT = z.object({
   at: z.number().exactOptional(),
   /** Access marks of the recording at the time of the match, see `scope.ts`. */
   marks: z.array(z.string()).readonly(),
-  /** Matched text; only for webhooks with text. */
+  /** Matched text; only present for webhooks whose messages contain text. */
   hit: z
     .object({
       text: z.string(),

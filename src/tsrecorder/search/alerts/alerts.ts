@@ -1,8 +1,8 @@
 /**
  * Alerts of a recorder. Matches of rules are written to the journal. The recorder retries the delivery of each alert to
  * its webhook until the delivery succeeds or `giveUpMs` is over. After a crash, the recorder repeats deliveries with
- * the same id. Thus a crash loses no alert, and receivers can drop duplicates. One recorder of a store sends each
- * alert: see `alert-claim.ts`.
+ * the same id. Thus a crash loses no alert, and receivers can drop duplicates. Of the recorders that share a store,
+ * only one sends an alert: see `alert-claim.ts`.
  */
 import { errorText } from '../../../errors.ts';
 import type { RuleMatch, WatchedRule } from '../../../search/match.ts';
@@ -109,7 +109,7 @@ class RecorderAlerts implements Alerts {
   /** Rules about access requests, by id. */
   readonly #accessRules: readonly (readonly [id: string, rule: AlertRule])[];
   readonly #senders: ReadonlyMap<string, WebhookSender>;
-  /** Names of the rules that were switched off for a session. */
+  /** Names of the rules that were switched off for at least one session because they were too slow. */
   readonly #slow = new Set<string>();
   readonly #closing = new AbortController();
   #background: Promise<void> = Promise.resolve();
@@ -240,8 +240,8 @@ class RecorderAlerts implements Alerts {
     const rule = this.#byId.get(ruleId);
     const { webhook: name = '' } = rule ?? {};
     const webhook = this.#options.webhooks.get(name);
-    // The index matches the names that the recording had when it was indexed. Check access with the current description
-    // of the recording.
+    // The index matched the description that the recording had when it was indexed, so check access with the current
+    // description.
     if (rule?.query === undefined || webhook === undefined || !isWithin(webhook.scope, recording))
       return undefined;
     if (isSlow === true) return undefined;

@@ -1,5 +1,6 @@
 /**
- * Sends alerts to one webhook. Stops when the webhook has accepted an alert, or when another recorder has delivered it.
+ * Sends alerts to one webhook. Retries each alert until the webhook accepts the alert, another recorder delivers it, or
+ * it expires.
  */
 import { createBackoff, type Backoff } from '../../../async/backoff.ts';
 import { pause } from '../../../async/pause.ts';
@@ -21,7 +22,7 @@ export interface AlertWebhook extends AlertWebhookView {
   readonly scope: Scope;
 }
 
-/** Steps of an alert, in order. A crash is possible between any two steps. */
+/** Steps from a match to the settled alert, in order. A crash is possible between any two steps. */
 export type AlertStep = 'matched' | 'recorded' | 'claiming' | 'sending' | 'taken' | 'marked' | 'settled';
 
 /** Options that are the same for all webhooks. */
@@ -140,7 +141,7 @@ export class WebhookSender {
         await this.#handle(next);
       } catch (error) {
         if (signal.aborted) return;
-        // The disk or the store failed.
+        // An error means that the disk or the store failed.
         next.dueAt = now() + next.backoff.next();
         log.error({ webhook: name, alert: next.alert.id, error: errorText(error) }, 'an alert has to wait');
       }

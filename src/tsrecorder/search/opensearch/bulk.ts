@@ -21,7 +21,7 @@ export interface Action {
 export interface BulkOptions {
   readonly server: SearchServer;
   readonly alias: string;
-  /** Checks the index in a response. @throws Error if it is not the expected index */
+  /** Checks the name of the index in a response. @throws Error if it is not the expected index */
   readonly expectName: (index: string | undefined) => void;
   readonly patienceMs: number;
 }

@@ -15,7 +15,7 @@ export interface CompiledSearch {
   readonly mustNot: readonly SearchCondition[];
   /** True if the query contains words to find in moments. */
   readonly hasText: boolean;
-  /** True if the query contains words in addition to conditions. */
+  /** True if the query contains words to find, or if the viewer is restricted. */
   readonly hasWords: boolean;
   readonly marked: MarkedPhrases;
 }

@@ -1,7 +1,7 @@
 /**
  * Names of the indices. `<name>-<layout version>` is the alias of the current index. `<name>-<layout version>.next` is
- * the alias of the index that is being built. The names of indices contain numbers. If several recorders create an
- * index at the same time, one succeeds and the others find its index.
+ * the alias of the index that is being built. The name of an index ends with a number. If several recorders create an
+ * index at the same time, one succeeds, and the others find the created index.
  */
 import { z } from 'zod';
 import { LAYOUT_OF_SERVER } from '../layout.ts';

@@ -1,8 +1,8 @@
 /**
  * Documents of the index: one per session and one per moment of a session. Moments also contain the names of their
  * session, so that viewer rules and filters are part of the query and need no join. All documents of a session are in
- * one shard. As for all engines, `search/tokens` splits texts into words. Words are indexed but not stored. Results
- * come from the stored field `content`.
+ * one shard. As for all engines, `search/tokens` splits texts into words. Words are indexed but not stored. The text in
+ * search results comes from the stored field `content`.
  */
 import { createHash } from 'node:crypto';
 import {
@@ -165,7 +165,8 @@ const ID_SPACE = 16;
 
 /**
  * Returns the document id of a session or of one of its moments. The text after the last `#` is a number for moments
- * and empty for sessions, so their ids are never equal. Long names are hashed; the document has the name in a field.
+ * and empty for sessions, so a moment and a session never have the same document id. Long session ids are hashed; a
+ * field of the document contains the session id.
  */
 export function documentId(session: string, k?: number): string {
   const isLong = Buffer.byteLength(session) > MAX_ID - ID_SPACE;

@@ -141,8 +141,8 @@ export class ServerIndexReader implements ReadingEngine {
 
   async list(ask: ListAsk): Promise<ListedSessions> {
     const { text = '', limit } = ask;
-    // NOTE: a lookup in the text index takes time for all sessions, including hidden sessions. For this reason, only
-    // unrestricted viewers use the text index.
+    // NOTE: the duration of a lookup in the text index also depends on sessions that the viewer must not see. For this
+    // reason, only unrestricted viewers use the text index.
     const isTried = text !== '' && (ask.may !== 'everything' || Array.from(text).length < 3);
     const found: ListedSession[] = [];
     for await (const { id, at, listed } of this.#listed(ask, isTried)) {

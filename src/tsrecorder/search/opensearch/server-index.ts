@@ -14,7 +14,7 @@ export interface ServerIndex {
   readonly shards: number;
   /** Name of this recorder among the recorders that share the index. */
   readonly owner: string;
-  /** PEM file of the trusted CAs. Default: the CAs of Node. */
+  /** PEM file of the trusted CAs. Default: the CAs of Node.js. */
   readonly caFile?: string;
   /** File with `user:password` or a token on one line. */
   readonly credentialsFile?: string;

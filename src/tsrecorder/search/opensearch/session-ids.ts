@@ -7,7 +7,7 @@ import { aliasOf } from './indices.ts';
 import type { ServerIndex } from './server-index.ts';
 
 /**
- * Time after the last write to a running session during which only the recorder that wrote it handles the session, in
+ * A running session belongs to the recorder that last wrote it. Time after the last write when this ownership ends, in
  * milliseconds.
  */
 const FOLLOWED_MS = 86_400_000;

@@ -34,9 +34,9 @@ export interface ServerWriterOptions {
 
 /** A running session. */
 interface Running {
-  /** Number of written moments. */
+  /** Number of moments of the session that this process has written. */
   readonly moments: number;
-  /** Version of these documents. */
+  /** Version of the documents of these moments. */
   readonly stamp: number;
   /** Maximum number of moments that an earlier writer may have written. */
   readonly reach: number;
@@ -83,7 +83,7 @@ export async function openServerWriter(
   options: ServerWriterOptions = {},
 ): Promise<ServerIndexWriter> {
   const writer = new ServerIndexWriter(server, index, await openIndex(server, index), options);
-  // an earlier process may have ended before it removed all documents of deleted sessions
+  // an earlier process may have exited before it removed all documents of deleted sessions
   await writer.compact();
   return writer;
 }
@@ -159,7 +159,7 @@ export class ServerIndexWriter implements WritingEngine {
       }),
     );
     requireOk(begun);
-    // Skip sessions that another recorder started to read later.
+    // Skip a session if another recorder started to read the session later than this one.
     const own = fresh.filter((_, at) => wasWritten(begun[at]));
     this.#options.onStep('begun');
     const owners = own.flatMap((session) => {
@@ -184,7 +184,7 @@ export class ServerIndexWriter implements WritingEngine {
       return put(names, known.stamp, sessionDocument(names, state, listing));
     });
     requireOk(await this.#bulk(finished));
-    // The other sessions in `#pending` needed no write.
+    // The sessions that are still in `#pending` needed no write.
     this.#pending.clear();
     this.#options.onStep('finished');
     await this.refresh();

@@ -1,4 +1,7 @@
-/** Compiles a query for SQLite: words for FTS5, and conditions on sessions. Text of a query is never part of SQL. */
+/**
+ * Compiles a query for SQLite: words for FTS5, and conditions on sessions. The text of a query is never part of the
+ * SQL.
+ */
 import { markedPhrases, type MarkedPhrases } from '../../../search/hit.ts';
 import { isWord, type CompareTerm, type Query, type Term } from '../../../search/query.ts';
 import { commandWord, phraseOf, tokenize } from '../../../search/tokens.ts';
@@ -23,7 +26,9 @@ export interface CompiledQuery {
    * conditions imply. Undefined if all sessions are candidates.
    */
   readonly match: string | undefined;
-  /** FTS5 expression with the words of the query only, for a single session whose conditions already match. */
+  /**
+   * FTS5 expression that contains only the words of the query, for a search within one session whose conditions match.
+   */
   readonly words: string | undefined;
   /** True if the query contains words to find in moments. */
   readonly hasText: boolean;

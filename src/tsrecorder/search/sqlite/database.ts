@@ -1,6 +1,6 @@
 /**
  * The files of the embedded index: `sessions.db` with the names of sessions, and one file per month with the words of
- * their screens. Only index processes load this module, because some builds of Node lack node:sqlite.
+ * their screens. Only index processes load this module, because some builds of Node.js lack node:sqlite.
  */
 import { randomBytes } from 'node:crypto';
 import { chmodSync, existsSync, mkdirSync, readdirSync, statSync } from 'node:fs';
@@ -27,8 +27,8 @@ const TOKENIZER = `tokenize="ascii tokenchars '_'"`;
  */
 const COLLECTED = 2 * 1024 ** 2;
 /**
- * Number of segments of one size that are merged. With a larger number, there are fewer writes, but queries read more
- * segments until the month is merged.
+ * Number of segments of one size that are merged at once. With a larger number, there are fewer writes, but queries
+ * read more segments until the month is merged.
  */
 const MERGED = 32;
 /** Number of segments of one size at which the writer merges immediately. */

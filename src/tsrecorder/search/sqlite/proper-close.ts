@@ -1,7 +1,7 @@
 /**
- * Detects whether the files of an index are unchanged since its writer closed them. If the files are unchanged, the
- * check for damage is skipped. The check for damage takes ten seconds for a million sessions, and running sessions are
- * not indexed during the check.
+ * Detects whether the files of an index are unchanged since its writer closed them. In that case, the check for damage
+ * is skipped. This check takes ten seconds for a million sessions, and running sessions are not indexed during the
+ * check.
  */
 import { readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -36,8 +36,8 @@ import {
 
 const HITS_PER_SESSION = 3;
 /**
- * Maximum number of moments of a session that are read in sequence. If a session has more moments, the reader looks up
- * the first ones instead.
+ * Maximum number of moments of a session that are read in sequence. If a session has more matching moments, the reader
+ * looks up the first ones with a query for this session.
  */
 const MAX_STREAMED = 64;
 const MAX_BLOCK = 16 * 1024 ** 2;
@@ -228,8 +228,8 @@ export class IndexReader implements ReadingEngine {
 }
 
 /**
- * Yields matching moments in the file of a month, grouped by session; `first` is inclusive, `end` is exclusive. One
- * query for all sessions, because FTS5 would otherwise combine the words of a `prefix*` for each session.
+ * Yields matching moments in the file of a month, grouped by session; `first` is inclusive, `end` is exclusive. Uses
+ * one query for all sessions, because FTS5 would otherwise combine the words of a `prefix*` for each session.
  */
 function* momentsOf(
   database: DatabaseSync,

@@ -1,6 +1,6 @@
 /**
- * Writes the index. The process may be killed between any two steps: a session has an empty version while its moments
- * are written, and a session with an empty version is indexed again.
+ * Writes the index. The process may be killed between any two steps. For this reason, a session has an empty version
+ * while its moments are written. After a kill, sessions with an empty version are indexed again.
  */
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
@@ -34,7 +34,7 @@ import { exitCodeOf } from '../../../wire/recorder-api/recording-status.ts';
 import { Statements } from './statements.ts';
 
 const MAX_OPEN_MONTHS = 4;
-/** Number of commits after which the segments of a month are merged. Each query reads all segments. */
+/** Number of commits after which the segments of a month are merged, because each query reads all segments. */
 const UNTIDY = 16;
 /** Number of FTS5 pages of 4 KB that one merge step writes. */
 const TIDIED_PAGES = 1000;
@@ -85,11 +85,11 @@ export class IndexWriter implements WritingEngine {
   /** Number of sessions. The count is kept in memory, because counting a million rows takes longer than a search. */
   #count: number;
 
-  /** Opens the files, and creates missing ones. @throws Error of SQLite if they are damaged */
+  /** Opens the files, and creates missing files. @throws Error of SQLite if a file is damaged */
   constructor(directory: string, onStep: OnStep = () => undefined) {
     this.#directory = directory;
     this.#onStep = onStep;
-    // NOTE: check this before the files are opened, because opening may change them.
+    // NOTE: compare the files before SQLite opens them, because opening may change them.
     const isUnchanged = takeProperClose(directory, this.#looked());
     this.#sessions = openSessions(directory);
     this.#statements = new Statements(this.#sessions);
@@ -325,7 +325,8 @@ export class IndexWriter implements WritingEngine {
       return this.#startAs(known, names, false);
     }
     const n = this.#freeNumber(numberOf(names.startedAtMs));
-    // Searches never find a session without a kind. Insert the indexed names here, because they are written only once.
+    // Insert the indexed names now, because they are written only once. The kind is still empty, so searches do not
+    // find the session yet.
     this.#statements.run(
       `INSERT INTO s(n, id, ver, usr, tags, ns, pod, nodes, kind, state, moments, partial)
        VALUES (?, ?, '', ?, '[]', ?, ?, '[]', '', '', 0, 0)`,
@@ -373,7 +374,7 @@ export class IndexWriter implements WritingEngine {
       statements.run(
         'INSERT INTO m(rowid, text, d, f) VALUES (?, ?, ?, ?)',
         first + index,
-        // FTS5 treats these bytes as text.
+        // FTS5 treats the bytes as UTF-8 text.
         this.#waiting.get(text),
         words,
         facets,
