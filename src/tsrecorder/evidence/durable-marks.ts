@@ -35,7 +35,7 @@ export interface DurableMarks {
 /** Maximum number of acknowledged bytes of a session after its last mark. */
 const MAX_UNMARKED_BYTES = 4 * 1024 ** 2;
 
-/** Creates the marks of one log. */
+/** Creates the writer of the marks for one log. */
 export function createDurableMarks(
   evidence: Pick<EvidenceLog, 'append' | 'sync' | 'showTail' | 'open'>,
   { log, markMs, markAllMs }: DurableMarksOptions,

@@ -34,7 +34,7 @@ const SPOOL_SHORT = 'its spool is shorter than it was';
 const SPOOL_OTHER = 'its spool holds another session';
 const COPY_SHORT = 'they were not in the bucket when its recorder was lost';
 
-/** Creates the check of one log. */
+/** Creates the check for one evidence log. */
 export function createLostSessions(
   evidence: Pick<EvidenceLog, 'append' | 'sync' | 'open'>,
   marks: Pick<DurableMarks, 'alive' | 'forget'>,

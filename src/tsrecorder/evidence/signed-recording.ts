@@ -12,7 +12,7 @@ import { trustOf } from './trust.ts';
 const READ_CONCURRENCY = 8;
 
 /**
- * Returns the sidecar of a recording, its text and the status of the cast.
+ * Returns the parsed sidecar of a recording, the text of the sidecar, and the size and time of the cast.
  *
  * @returns undefined if no trusted key signed it
  * @throws TailcastError `STORE_FAILED`, because a failure of the store does not mean that the recording is unsigned

@@ -122,7 +122,10 @@ async function union<T extends Marked>(lists: readonly (readonly T[])[]): Promis
     }
   const sorted = await sortInTurns(all, newestMarked, turns);
   const found: T[] = [];
-  /** Recordings with the same time as the current recording. Duplicates are not always adjacent. */
+  /**
+   * Recordings with the same time as the current recording. The set is necessary because duplicates are not always
+   * adjacent.
+   */
   const moment = new Set<T>();
   let order = '';
   for (const recording of sorted) {

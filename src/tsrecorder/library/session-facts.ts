@@ -22,7 +22,7 @@ export interface RecordingGap {
 const MAX_GAPS = 100;
 const MAX_TEXT = 1000;
 
-/** Properties of a session from its object lines. */
+/** Collects the properties of a session from its object lines. */
 export class SessionFacts {
   /** The `session` annotation as unchanged JSON text; undefined for uploads without annotations. */
   session: string | undefined;
