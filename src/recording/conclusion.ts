@@ -1,6 +1,7 @@
 /**
  * Tracks the *conclusion*: the bytes with which a server reports how the process exited. The relay holds these bytes
- * back until the end of the stream is proved, because truncated output must not end with a successful exit status.
+ * back until it is proved that the stream is complete, because truncated output must not end with a successful exit
+ * status.
  */
 export class Conclusion {
   #chunk: Uint8Array = new Uint8Array(0);
@@ -41,8 +42,8 @@ export class Conclusion {
   }
 
   /**
-   * Reports that all bytes except the last `unsent` were delivered.
-   * @param bytes value of `bytes` when the output mark was created
+   * Reports that all bytes except the last `unsent` bytes were delivered.
+   * @param bytes value of `bytes` when the output mark (`OutputMark`) was created
    * @returns false if the conclusion is still undelivered
    */
   delivered(unsent: number, bytes: number): boolean {

@@ -48,7 +48,7 @@ const MAX_BURST_BYTES_OF_ALL = 32 * 1024 * 1024;
  */
 const MAX_RETAINED_BYTES_OF_ALL = 64 * 1024 * 1024;
 const SCARCE_WINDOW_BYTES = 256 * 1024;
-/** Interval of the check for old bytes of a burst. A byte stays unsaved for at most twice this time. */
+/** Interval at which a burst is checked for old bytes. A byte stays unsaved for at most twice this time. */
 const PATIENCE_MS = 100;
 /**
  * First pause after repeated timeouts. During a pause, all output goes to the journal immediately. The pause
@@ -59,9 +59,9 @@ const MAX_PAUSE_MS = 32_000;
 
 /** Counters of all uploads of a process. */
 export class BurstBudget {
-  /** Unsaved bytes. */
+  /** Unsaved bytes of all uploads. */
   bytes = 0;
-  /** Unacknowledged bytes in memory. */
+  /** Unacknowledged bytes of all uploads in memory. */
   retained = 0;
 }
 
@@ -133,7 +133,8 @@ export class DeliveryWindow {
   /**
    * Adds bytes that the upload has just retained.
    * @param pieces the bytes that start at `offset`
-   * @returns a promise if the client must not see the bytes yet. The promise rejects with the reason of `lost`
+   * @returns a promise if the client must not see the bytes yet. The promise rejects with the reason that was passed to
+   * `lost`
    */
   admit(offset: number, pieces: readonly Uint8Array[]): void | Promise<void> {
     this.#count(this.#options.retained.size);

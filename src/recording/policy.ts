@@ -1,5 +1,5 @@
 /**
- * Derives the recording policy of a caller from its grants. Only this module decides whether unrecorded
+ * Derives the recording policy of a caller from the caller's grants. Only this module decides whether unrecorded
  * sessions are allowed. Pure.
  */
 

@@ -109,8 +109,8 @@ function keep(json: unknown, shape: Shape | undefined, findings: Findings): unkn
 }
 
 /**
- * Redacts command and arguments of a container together. The image and the command name the program, and the program
- * determines which of its arguments are secret.
+ * Redacts command and arguments of a container together. The image and the command identify the program, and the
+ * program determines which of its arguments are secret.
  */
 function keepContainer(
   container: Readonly<Record<string, unknown>>,

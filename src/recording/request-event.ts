@@ -1,6 +1,6 @@
 /**
- * API request events: before the gateway forwards a request, it sends an event with the caller and the
- * request to a recorder.
+ * API request events: before the gateway forwards a request, it sends an event to a recorder. The event contains the
+ * caller and the request.
  *
  * The gateway tries the recorders in order until one stores the event. If none does, the gateway refuses the
  * request if recording is enforced. Otherwise it logs the failure and forwards the request.
@@ -33,7 +33,7 @@ export interface ApiRequest {
     readonly isBodyRequired?: boolean;
     /** Cluster of the request, if the gateway serves several clusters. */
     readonly cluster?: { readonly name: string };
-    /** Granted access (access on request) with which the request runs. */
+    /** Access that was granted on request, if this request uses such access. */
     readonly elevation?: { readonly id: string; readonly approvers: readonly string[] };
   };
   readonly method: string;

@@ -63,11 +63,11 @@ export interface RecordingLimits {
   /** Maximum bytes of output in one asciicast event. */
   readonly maxLineBytes: number;
   /**
-   * Number of bytes of binary output that are stored with their text, in sessions without a terminal. Later binary
-   * output is stored without text.
+   * Number of bytes of binary output that are stored both as bytes and as text, in sessions without a terminal. Later
+   * binary output is stored only as bytes.
    */
   readonly bulkAfterBytes: number;
-  /** Number of bytes of binary output after a pause or input that are always stored with their text. */
+  /** Number of bytes of binary output after a pause or input that are always stored both as bytes and as text. */
   readonly bulkRunBytes: number;
   /** Pause after which a new run of binary output begins, in milliseconds. */
   readonly bulkPauseMs: number;
@@ -232,7 +232,7 @@ export class RecordingSession {
     const hasNewOutput = this.#hasNewOutput;
     this.#hasNewOutput = false;
     if (this.#state === 'awaitingSize') {
-      // Only output waits. Input must not wait, because the client sends the terminal size as input.
+      // Only output waits for the header. Input must not wait, because the client sends the terminal size as input.
       return hasNewOutput && this.#sink.policy !== 'bestEffort' ? this.#flushWhenOpen() : undefined;
     }
     const bytes = this.#batchBytes;
@@ -353,7 +353,7 @@ export class RecordingSession {
     this.#batch.output(seconds, bytes, annotations ? this.#formOf(seconds, bytes) : 'exact');
   }
 
-  /** Returns true if these bytes continue a long run of binary output, which is stored without text. */
+  /** Returns true if these bytes continue a long run of binary output, which is stored only as bytes. */
   #isBulk(seconds: number, bytes: Uint8Array): boolean {
     const { bulkAfterBytes, bulkRunBytes, bulkPauseMs } = this.#limits;
     if (!this.#batch.annotations || this.#binaryBytes <= bulkAfterBytes) return false;

@@ -1,11 +1,11 @@
 /**
  * Taps of a WebSocket connection that carries one exec or attach session in the `channel.k8s.io` family.
  *
- * A message is a channel byte and data; in the base64 variants it is a digit and base64 in a text message.
- * The tap must interpret the bytes exactly as both ends do. Ambiguous messages therefore end the session:
- * compressed frames, server messages of the wrong type, messages on unknown channels, and fragmented client
- * messages, because the API server treats each frame as a message. Like the API server, the tap ignores the
- * type of a client message: the official Python client sends stdin as text.
+ * A message consists of a channel byte and data. In the base64 variants, it is a text message that consists of a digit
+ * and base64 data. The tap must interpret the bytes exactly as both ends do. Ambiguous messages therefore end the
+ * session: compressed frames, server messages of the wrong type, messages on unknown channels, and fragmented client
+ * messages, because the API server treats each frame as a message. Like the API server, the tap ignores the type of a
+ * client message, because the official Python client sends stdin as text.
  *
  * Server messages are recorded piece by piece as they arrive. The payload of stdin is counted, not copied.
  */

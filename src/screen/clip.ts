@@ -287,7 +287,7 @@ class Frames {
   }
 }
 
-/** Returns cells of the same style as rectangles and text. */
+/** Returns a row as rectangles and texts: at most one of each for consecutive cells of the same style. */
 function printRow({ cells }: CellRow, firstColumn = 0): string {
   let column = firstColumn;
   let parts = '';

@@ -25,7 +25,8 @@ export interface KeyframeEntry {
 }
 
 /**
- * `command`: the shell marked a command, or the text looks like one. `part`: the session continued at another recorder.
+ * `command`: the shell marked a command, or the text looks like a command. `part`: the session continued at another
+ * recorder.
  */
 export const MARK_KINDS = ['command', 'resize', 'gap', 'part', 'marker', 'damage'] as const;
 export type MarkKind = (typeof MARK_KINDS)[number];

@@ -239,7 +239,7 @@ export class Playback {
     return cursor.next;
   }
 
-  /** Shows the events up to `target`, and one more if `oneMore`. */
+  /** Shows the events up to `target`, and one more event if `oneMore` is true. */
   async #showUntil(target: number, mine: number, oneMore = false): Promise<void> {
     const { terminal, onChange } = this.#options;
     const cursor = this.#cursor;

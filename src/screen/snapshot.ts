@@ -233,8 +233,8 @@ function encodeRows(buffer: InnerBuffer, emulator: Emulator): string {
   const { cols: columns, rows } = emulator;
   const parts: string[] = [];
   const cell = newCell(emulator);
-  // The wrap flags are set first. A row gets the flag only if a character is written after a full row. For the flag of
-  // the first row, a wrapped row is written at the bottom and scrolled to the top.
+  // The wrap flags are set first. A row gets the flag only if a character is written when the row above is full. For
+  // the flag of the first row, a wrapped row is written at the bottom and scrolled to the top.
   if (buffer.lines.get(buffer.ybase)?.isWrapped === true)
     parts.push(`\x1b[0m${at(rows - 1, columns - 1)}xx`, '\n'.repeat(rows - 1));
   for (let row = 1; row < rows; row += 1)

@@ -22,7 +22,7 @@ export interface Query {
 
 export type Term = { readonly isNot: boolean } & (TextTerm | FieldTerm | TimeTerm | CompareTerm);
 
-/** Words on the screen (`text`), in commands (`cmd`), or anywhere including names (`any`). */
+/** Words on the screen (`text`), in commands (`cmd`), or in all text and names (`any`). */
 export interface TextTerm {
   readonly kind: 'text';
   readonly field: 'any' | 'cmd' | 'text';

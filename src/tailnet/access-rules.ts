@@ -34,7 +34,7 @@ export interface AccessRule {
 /** Callers who may approve or reject a request for access. The requester may never do so. */
 export interface Approvers {
   readonly users: readonly string[];
-  /** Kubernetes groups in the grants of the approver. */
+  /** Kubernetes groups. A caller whose grants contain one of these groups is an approver. */
   readonly groups: readonly string[];
   readonly tags: readonly string[];
   /**

@@ -1,7 +1,7 @@
 /**
- * Parses Kubernetes grants as Tailscale's operator (*the reference*) does: field names match in any case (as
- * in Go's `encoding/json`), `null` means absent, and unknown fields are ignored. A single invalid rule makes
- * the complete grant invalid, because the other rules may allow more than intended. Pure.
+ * Parses Kubernetes grants as Tailscale's operator (*the reference*) does: field names are case-insensitive (as in Go's
+ * `encoding/json`), `null` means absent, and unknown fields are ignored. A single invalid rule makes the complete grant
+ * invalid, because the other rules may allow more than intended. Pure.
  */
 import { TailcastError } from '../errors.ts';
 import { parseAddressPort } from './addresses.ts';

@@ -45,8 +45,8 @@ const ALGORITHM = 'aes-256-gcm';
 const KINDS = ['head', 'preamble', 'lines', 'acknowledged', 'part'] as const;
 /**
  * Kinds of records. The field `at` of a record is an offset in the recording. For `part` it is the number of an upload,
- * and for `head` it is 0. `lines` contains frames of the recording. A record `acknowledged` contains eight bytes: the
- * length of the lines that correspond to the frames before `at`.
+ * and for `head` it is 0. A record `lines` contains frames of the recording. A record `acknowledged` contains eight
+ * bytes: the length of the lines that correspond to the frames before `at`.
  */
 export type RecordKind = (typeof KINDS)[number];
 
