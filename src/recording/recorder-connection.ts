@@ -14,7 +14,10 @@ export interface ConnectionEvents {
    * @param lineBytes number of bytes of asciicast lines that correspond to these frames
    */
   acknowledged(bytes: number, lineBytes?: number): void;
-  /** Called with an order of the recorder. A recorder sends orders only if {@link UploadIntent.orders} is true. */
+  /**
+   * Called with an order of the recorder, for example to end the session. A recorder sends orders only if {@link
+   * UploadIntent.orders} is true.
+   */
   ordered?(order: SessionOrder): void;
   /** Called after `finish` when the recorder has confirmed the complete upload. No other call follows. */
   finished(): void;

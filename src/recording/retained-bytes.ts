@@ -74,9 +74,7 @@ export class RetainedBytes {
     dropBlocks(this.#lent.splice(0).length);
   }
 
-  /**
-   * Removes all bytes and returns them as one copy. Views of the bytes would keep larger blocks in memory.
-   */
+  /** Removes all bytes and returns one copy of them, because views of the bytes would keep larger blocks in memory. */
   take(): Uint8Array {
     const all = Buffer.allocUnsafeSlow(this.size);
     let at = 0;

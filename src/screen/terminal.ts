@@ -37,7 +37,7 @@ export interface PlayTerminal {
 export interface PlayTerminalOptions extends ScreenSize {
   /** True if the session had no terminal: its output is shown as lines. */
   readonly withoutTerminal: boolean;
-  /** Budget that other parsers of the recording share. Default: a separate budget. */
+  /** Work budget that the terminal shares with other parsers of the recording. Default: a separate budget. */
   readonly budget?: WorkBudget;
 }
 

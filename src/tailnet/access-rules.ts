@@ -9,7 +9,7 @@ import type { CapabilityMap } from './identity.ts';
 /** Name of the capability in a policy file's `grants[].app`. */
 export const ACCESS_CAPABILITY = 'tailcast.dev/cap/kubernetes-access';
 
-/** One element of the capability's list. */
+/** One rule: an element of the list that a grant contains for the capability. */
 export interface AccessRule {
   /** Kubernetes groups that the caller may request. */
   readonly groups: readonly string[];

@@ -16,7 +16,7 @@ export const KUBERNETES_CAPABILITY = 'tailscale.com/cap/kubernetes';
  */
 export const LEGACY_KUBERNETES_CAPABILITY = 'https://tailscale.com/cap/kubernetes';
 
-/** One element of the capability's list. */
+/** One rule: an element of the list that a grant contains for the capability. */
 export interface KubernetesRule {
   /** Groups to impersonate, in the order of the grant. */
   readonly groups: readonly string[];

@@ -8,7 +8,7 @@ import { WireError } from '../wire/wire-error.ts';
 /**
  * Parses `text`. Integers that a `number` cannot represent become `bigint`.
  *
- * @throws WireError `malformed` for invalid JSON or a repeated key; `limit` for nesting over 64
+ * @throws WireError `malformed` for invalid JSON or a repeated key; `limit` for more than 64 nested levels
  */
 export function parseExactJson(text: string): unknown {
   const parsed: unknown = parseJson(text);

@@ -324,7 +324,7 @@ const bytes = new Uint8Array(MAX_SIZE.columns);
 const decoder = new TextDecoder('utf-16le', { ignoreBOM: true });
 const asciiDecoder = new TextDecoder('utf-8', { ignoreBOM: true });
 
-/** Decodes `units`. ASCII is decoded to a one-byte string, which needs half of the memory. */
+/** Decodes `units`. ASCII is decoded to a string with one byte per character, which needs half as much memory. */
 function decodeUnits(length: number, isAscii: boolean): string {
   if (length <= 0) return '';
   if (!isAscii) return decoder.decode(units.subarray(0, length));
