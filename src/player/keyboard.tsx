@@ -11,7 +11,7 @@ export interface KeyAction {
   readonly run: (key: string) => void;
 }
 
-/** Actions of the mounted components. */
+/** Key actions of all mounted components. */
 const registered = new Set<{ readonly current: readonly KeyAction[] }>();
 
 /** Returns the actions of the current view. */
@@ -65,7 +65,7 @@ const NAMES: Readonly<Record<string, string>> = {
   'Shift+ArrowRight': 'Shift →',
 };
 
-/** Name of a key for the user. */
+/** Name of a key, as shown to the user. */
 export function keyLabel(key: string): string {
   return NAMES[key] ?? key;
 }

@@ -118,7 +118,7 @@ function EmptyList({
   );
 }
 
-/** Placeholder rows with the height of real ones. */
+/** Placeholder rows with the height of real rows. */
 function Skeleton(): JSX.Element {
   return (
     <div class="skeleton" aria-hidden="true">

@@ -66,8 +66,8 @@ function Offline({ bundle }: { readonly bundle: BundleReader }): JSX.Element {
 }
 
 /**
- * Maximum size, in bytes, of a recording that is checked automatically. A check reads the complete recording, so the
- * viewer starts the check of a larger recording with a click.
+ * Maximum size, in bytes, of a recording that is checked automatically. A check reads the complete recording. The user
+ * therefore starts the check of a larger recording with a click.
  */
 const MAX_UNASKED_BYTES = 64 * 1024 ** 2;
 

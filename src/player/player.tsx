@@ -57,7 +57,8 @@ export function Player({ recording, startAt, find, query, zone, onZone, onLive }
   const { side, setSide, hits } = choice;
   const sought = useSearchHits(recording.id, query);
   const highlighted = useHighlighted(sought.texts, choice.find);
-  // a link to a position opens a paused player; a link to a match and a look-back in a running session start playback
+  // a link to a position opens a paused player; for a link to a match, and for a look-back in a running session,
+  // playback starts
   const autoPlay = !prefersStill() && (startAt === undefined || query !== '' || onLive !== undefined);
   const played = usePlayback(screen, { recording, startAt, autoPlay, fit, highlighted });
   const { playback, previewed, state, index } = played;

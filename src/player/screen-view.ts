@@ -136,8 +136,8 @@ function setSizes(element: HTMLElement, font: number, columns: number): void {
   const shown = Math.floor(font * 20) / 20;
   element.style.setProperty('--font', `${shown}px`);
   const natural = measureCell(element, shown);
-  // browsers round the width of each element down to 1/64 pixel, and these errors would add up in a screen row of
-  // single characters
+  // browsers round the width of each element down to 1/64 pixel, and these errors would add up in a row in which each
+  // character is an element
   const cell = Math.floor(natural * 64) / 64;
   element.style.setProperty('--cell', `${cell}px`);
   element.style.setProperty('--spacing', `${cell - natural}px`);

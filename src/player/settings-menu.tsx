@@ -36,7 +36,7 @@ export function Choice({
 }: {
   readonly name: PreferenceName;
   readonly legend: string;
-  /** Values in the order of the display. By default, the default value is the first one. */
+  /** Values in the order of the display. Default: all values, with the default value first. */
   readonly options?: readonly Preference<PreferenceName>[];
 }): JSX.Element {
   const [value, choose] = usePreference(name);

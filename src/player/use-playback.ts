@@ -22,7 +22,10 @@ export interface Played {
   readonly previewed: Previewed | undefined;
   readonly state: PlaybackState;
   readonly index: PlayIndex | undefined;
-  /** Progress of the recorder's work on the play index, from 0 to 1; undefined if the recorder is not creating one. */
+  /**
+   * Progress of the recorder's work on the play index, from 0 to 1; undefined if the recorder is not creating a play
+   * index.
+   */
   readonly progress: number | undefined;
 }
 
@@ -175,7 +178,7 @@ function startAnimation(draw: (seconds: number) => void): () => void {
   return () => cancelAnimationFrame(frame);
 }
 
-/** Returns the keyframes that exist for a long running session, for a fast look-back. */
+/** Loads the existing keyframes of a running session if its recording is large, so that a look-back is fast. */
 async function useFramesSoFar(
   ask: Ask,
   { cast }: OpenCast,

@@ -161,7 +161,7 @@ function addPages(app: FastifyInstance, playerDirectory: string): void {
       method: ROUTE_METHODS,
       url: `${PORTAL_PATH}/${path}`,
       config: { isFile: true, isPage },
-      // no ETag: the package derives an ETag from size and time, which may be equal in two builds
+      // no ETag: `@fastify/static` derives an ETag from size and time, which may be equal in two builds
       handler: ({ portal }, reply) =>
         sendFile(portal, reply, name, { cacheControl: 'no-cache', hasTag: false }),
     });

@@ -58,7 +58,7 @@ export function createPortal(deps: PortalDeps): OwnService {
   const { stallMs, ...limits }: PortalLimits = { ...PORTAL_LIMITS, ...deps.limits };
   const places = createPlaces(limits);
   let application: Promise<FastifyInstance> | undefined;
-  // the packages need 12 MB of memory, so a gateway loads them at its first portal request
+  // Fastify and its plugins need 12 MB of memory, so a gateway loads them at its first portal request
   const open = async (): Promise<FastifyInstance> => {
     const { createApplication } = await import('./application.ts');
     return createApplication({ ...deps, places, stallMs });

@@ -6,9 +6,8 @@
  *                      └─ reply.from ─► recorder 2 ─► body, as fast as the client reads it
  * ```
  *
- * Path and headers of the proxied request are built from the route, the caller and an allowlist. Each request
- * has its own connection, which is opened before the package gets it. `recorder-call` chooses the next
- * recorder.
+ * Path and headers of the proxied request are built from the route, the caller and an allowlist. Each request has its
+ * own connection, which is opened before `@fastify/http-proxy` gets it. `recorder-call` chooses the next recorder.
  */
 import { Agent, type ClientRequestArgs, type IncomingMessage } from 'node:http';
 import { Agent as SecureAgent } from 'node:https';
@@ -159,8 +158,8 @@ class DialledAgent extends Agent {
   ): Duplex | undefined {
     const socket = this.#sockets.get(host ?? '');
     this.#sockets.delete(host ?? '');
-    // reports the error as an event, which Node handles; does not throw, because the caller may be a timer of the
-    // package
+    // reports the error as an event, which Node handles; does not throw, because the caller may be a timer of
+    // `@fastify/http-proxy`
     if (socket === undefined) Reflect.apply(done, undefined, [new Error('a request has one connection')]);
     return socket;
   }

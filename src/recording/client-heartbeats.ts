@@ -2,9 +2,9 @@
  * Input of a tap: recognises heartbeats, terminal sizes, and responses to pings of the gateway.
  *
  * If one more byte of the client arrives after the API server has closed its connection, the kernel of the API server
- * discards output that the client has not read. The relay therefore delays a chunk that contains only heartbeats and
- * terminal sizes, and answers heartbeats itself. kubectl writes a SPDY frame in up to four pieces, so the first bytes
- * of a possible heartbeat or resize message are kept until the frame is complete.
+ * discards unread output. The relay therefore delays a chunk that contains only heartbeats and terminal sizes, and
+ * answers heartbeats itself. kubectl writes a SPDY frame in up to four pieces, so the first bytes of a possible
+ * heartbeat or resize message are kept until the frame is complete.
  *
  * A client responds to a ping of the gateway after it has read all earlier output. The responses therefore
  * show how much output the client has read, which the OS does not report.

@@ -1,7 +1,7 @@
 /**
  * Shutdown that lets requests finish. The gateway closes idle connections and announces the shutdown on busy
- * ones (GOAWAY or `Connection: close`). It waits for in-flight requests, sessions and late deliveries. When
- * the time is nearly over, it ends the remaining sessions with a message to their users.
+ * connections (GOAWAY or `Connection: close`). It waits for in-flight requests, sessions and late deliveries. When the
+ * time is nearly over, it ends the remaining sessions with a message to their users.
  *
  * A connection that was accepted shortly before the shutdown may have its first request in flight. Clients do not retry
  * if the connection closes at this moment, so the gateway waits for one request on such a connection.

@@ -15,8 +15,8 @@ export const MAX_SESSION_MEGABYTES = 32;
 export const MAX_REJECTED_STREAMS = 100;
 
 /**
- * Detects streams that nghttp2 rejected. nghttp2 resets such a stream, or closes the connection, without
- * reporting it to the application.
+ * Detects streams that nghttp2 rejected. For such a stream, nghttp2 resets the stream or closes the connection, and
+ * does not report this to the application.
  */
 export interface UnreadStreams {
   /**

@@ -46,7 +46,7 @@ const HTTP2_LIMITS = {
   connectionWindowBytes: 8 * 1024 * 1024,
   /**
    * Maximum size of the headers of a stream, in bytes, counted as in RFC 9113 §6.5.2. nghttp2 resets a stream with more
-   * headers without reporting it, so the gate has a smaller limit, above which it rejects requests with a Status.
+   * headers without reporting it, so the gate has a smaller limit. The gate rejects larger requests with a Status.
    */
   maxHeaderListBytes: MAX_PARSED_HEAD_BYTES,
   /**
@@ -170,7 +170,7 @@ function valuesOf(rawHeaders: readonly string[], name: string): readonly string[
 interface MappedStream {
   readonly inbound: InboundRequest;
   readonly problem: TailcastError | undefined;
-  /** Framing of the body, if there is one. */
+  /** Framing of the body, if there is a body. */
   readonly framing: RequestFraming;
 }
 

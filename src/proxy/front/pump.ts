@@ -51,8 +51,8 @@ export interface PumpDeps extends AccountDeps {
   /** Maximum bytes of a request body in an event. */
   readonly eventBodyBytes: number;
   /**
-   * Maximum time without new bytes of a request body while the response has not begun, in milliseconds.
-   * Trailers are not counted as bytes. Default: {@link BODY_STALL_MS}.
+   * Maximum time without new bytes of a request body while the response has not begun, in milliseconds. Bytes of
+   * trailers do not count. Default: {@link BODY_STALL_MS}.
    */
   readonly bodyStallMs?: number;
   /** Maximum concurrent requests, including long-running ones; further requests get `OVERLOADED`. */
@@ -201,8 +201,8 @@ export class Pump implements ExchangeOwner {
       this.#leaveCluster = admission.cluster?.upstream.enter();
       this.#head?.leave();
       this.#hold(0);
-      // watches every request, because the class of a request does not determine how long its body and its
-      // response take
+      // rechecks every request, because the class of a request does not determine how long its body and its response
+      // take
       this.#stopRechecks = this.#deps.rechecks?.watch(admission, this.#inbound.peer, (error) =>
         this.#revoke(error),
       );

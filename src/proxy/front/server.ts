@@ -350,7 +350,7 @@ function createPlainFront(options: ProxyServerOptions, state: FrontState, own: O
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
     const problem = clientError(error.code ?? '');
     const connection = connections.get(socket);
-    // without a `problem` the client has only disconnected
+    // without a `problem`, the client has disconnected and gets no response
     if (connection === undefined || problem === undefined) return void socket.destroy();
     connection.malformed(problem);
   });

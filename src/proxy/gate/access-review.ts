@@ -1,5 +1,5 @@
 /**
- * Access reviews: before sessions and requests to programs, the gateway impersonates the caller and sends a
+ * Access reviews: before a session or a request to a program, the gateway impersonates the caller and sends a
  * SelfSubjectAccessReview to the API server.
  *
  * Kubernetes derives the verb from the HTTP method. An exec over WebSocket, or a command through the kubelet, is a GET.

@@ -38,7 +38,7 @@ export interface ClusterUpstream {
 }
 
 /**
- * One cluster. The object is frozen: an admitted request uses the same object until it ends, also after a
+ * One cluster. The object is frozen. An admitted request uses the same object until the request ends, also after a
  * reload.
  */
 export interface GatewayCluster extends ClusterScope {
@@ -97,8 +97,8 @@ export function createSnapshot<Entry extends GatewayCluster>(
 export interface ClusterChoice<Entry extends GatewayCluster> {
   readonly cluster: Entry | undefined;
   /**
-   * Name that the request gives for its cluster: the name in the path, or the name of a listener for a cluster that no
-   * longer exists. Otherwise undefined.
+   * Name that the request gives for its cluster. It is the name in the path, or the cluster of the listener if this
+   * cluster no longer exists. Otherwise undefined.
    */
   readonly named: string | undefined;
   /** The request target for the API server, without `/clusters/<name>`. */

@@ -72,7 +72,7 @@ export interface Elevations {
    */
   elevate(petition: Petition, signal: AbortSignal): Promise<Elevation>;
   /**
-   * Checks that the access is still granted by the caller's current rules. @throws TailcastError as `elevate`
+   * Checks that the caller's current rules still allow the granted access. @throws TailcastError as `elevate`
    */
   confirm(elevation: Elevation, now: Petitioner, signal: AbortSignal): Promise<void>;
   /**

@@ -5,8 +5,8 @@
  * grants → impersonation target → headers for the API server → class of the request → recording policy →
  * access review, if enabled. The result contains all decisions about the request.
  *
- * The gate does not send requests or responses (the caller converts an error to a `metav1.Status`), and does not
- * open recorders.
+ * The gate does not send requests or responses, and does not open recorders. The modules that use the gate convert its
+ * errors to a `metav1.Status`.
  */
 import { TailcastError } from '../../errors.ts';
 import { buildUpstreamHeaders, nameForAuditLog, refuseOtherIdentity } from '../../impersonation/apply.ts';

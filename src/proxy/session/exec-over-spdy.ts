@@ -156,7 +156,7 @@ export class ExecOverSpdy extends Duplex {
   #nextPingId = 1;
   /** Id of the unanswered SPDY ping. */
   #pingId: number | undefined;
-  /** Streams that get no more data: the gateway has closed them, or the server has reset them. */
+  /** Streams that get no more data, because the gateway has closed them or the server has reset them. */
   readonly #silent = new Set<number>();
   #arrivals = 0;
   /** Queued messages for the client, and the number of received bytes that contained them. */

@@ -104,8 +104,7 @@ export interface EarlyHandshake {
 }
 
 /**
- * Returns the key of a valid handshake. Returns undefined for an invalid handshake; the API server will
- * refuse it.
+ * Returns the key of a valid handshake. Returns undefined for an invalid handshake, which the API server will refuse.
  */
 function handshakeKey(headers: readonly string[]): string | undefined {
   const [key, ...keys] = headerLines(headers, 'sec-websocket-key').map((line) => line.trim());

@@ -79,7 +79,7 @@ export function lateEvents(events: Pick<Events, LateEvent>, fields: SessionField
 }
 
 /**
- * Returns the conditions for the start of a recorded session: a moderator, a reason of the user, or both. Returns
+ * Returns the conditions for the start of a recorded session: a moderator, a reason from the user, or both. Returns
  * undefined if the session can start immediately.
  * @param asksReason true if users of terminal sessions must type a reason
  */

@@ -444,8 +444,8 @@ async function start(
 }
 
 /**
- * Returns the buffer depth of a session. The output of a program gets a deep buffer, because the API server
- * may close the connection when the program exits, before all output is delivered. A terminal gets a brief
+ * Returns the buffer depth of a session. The output of a program gets a deep buffer, because the API server may close
+ * the connection when the program exits, even if the gateway has not read all output yet. A terminal gets a brief
  * buffer, so that it reacts quickly to Ctrl-C. A port-forward gets no buffer, because its client needs the
  * back-pressure.
  */

@@ -266,7 +266,7 @@ function createWebSocketSide({ tty }: Pick<ExecOptions, 'tty'>): Side {
   };
 }
 
-/** Mask of zeros: the masked payload is equal to the unmasked one. */
+/** Mask of zeros: the masked payload is equal to the unmasked payload. */
 const NO_MASK = new Uint8Array(4);
 
 function createSpdySide({ exec, version }: Pick<WaitingRoomOptions, 'exec' | 'version'>): Side {

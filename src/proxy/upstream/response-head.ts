@@ -156,7 +156,7 @@ function scanField(bytes: Buffer, from: number, special: SpecialFields): number 
 
 /**
  * A head that contains one of these headers cannot be forwarded unchanged. `cleanResponseHeaders` in `kube/headers`
- * handles each of these headers. A test compares both lists.
+ * handles each of these headers. A test checks that this list and the function agree.
  */
 const NOT_AS_IS = [
   'connection',

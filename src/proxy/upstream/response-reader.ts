@@ -43,8 +43,8 @@ export interface ResponseReader {
   /** True after the first byte of the current response. */
   readonly started: boolean;
   /**
-   * True if the connection can be reused: the last response had exact framing and allows reuse, and no other
-   * bytes followed it.
+   * True if the connection can be reused: the end of the last response was exact, the response allows reuse, and no
+   * other bytes followed it.
    */
   readonly reusable: boolean;
 }
@@ -215,7 +215,7 @@ const CHUNKED = { kind: 'chunked' } as const;
 const CLOSE = { kind: 'close' } as const;
 
 /**
- * Returns the framing of a response body (RFC 9112 §6.3). Throws if a response that must not have a body has
+ * Returns the framing of a response body (RFC 9112 §6.3). Throws if a response has a body although it must not have
  * one.
  */
 function framingOf(head: ResponseHead, method: string): BodyFraming {
