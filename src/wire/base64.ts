@@ -1,4 +1,4 @@
-/** Decodes standard base64 with padding (RFC 4648 §4). Works without Node, so also in browsers. */
+/** Decodes standard base64 with padding (RFC 4648 §4). Does not need Node.js, so it also works in browsers. */
 import { WireError } from './wire-error.ts';
 
 /** @throws WireError `malformed` for invalid characters, missing padding, or unused bits that are not zero */

@@ -1,7 +1,7 @@
 /** Buffer that grows when bytes are appended, and whose memory is reused. */
 
 const FIRST_BYTES = 4 * 1024;
-/** Size up to which memory is kept for reuse, in bytes. Larger memory is released. */
+/** Maximum size of memory that is kept for reuse, in bytes. Larger memory is released. */
 const KEPT_BYTES = 256 * 1024;
 
 export class GrowingBytes {

@@ -19,7 +19,7 @@ export function redirectBy(status: 301 | 302 | 303 | 307 | 308): TableUpstream {
   return `redirect:${status}`;
 }
 
-/** Returns the status code of a value from {@link redirectBy}; undefined for the address of a server. */
+/** Returns the status code of a value from {@link redirectBy}; undefined for the URL of a backend. */
 export function redirectStatusOf(upstream: TableUpstream): number | undefined {
   const status = REDIRECT.exec(upstream)?.[1];
   return status === undefined ? undefined : Number(status);
@@ -36,7 +36,7 @@ export interface TableCertificate {
 }
 
 export interface TableHost {
-  /** Hostname or wildcard in lower case. An empty name means all hosts without an entry. */
+  /** Hostname or wildcard in lower case. An empty name means all hosts without an entry of their own. */
   readonly name: string;
   /** Path prefixes and their backends. A prefix has no final slash, except `/`. */
   readonly prefixes: readonly (readonly [path: string, upstream: TableUpstream])[];

@@ -7,8 +7,8 @@ import { stopAfterFailure, WireError } from './wire-error.ts';
 export interface JsonObjectSplitter<Value> {
   /**
    * @returns the result of `read` for each complete object.
-   * @throws WireError `malformed` for bytes other than whitespace between objects, `limit` for an object that
-   * is too long; any error of `read`; `dead` after an error.
+   * @throws WireError `malformed` for bytes other than whitespace between objects, `limit` for an object that is too
+   * long; any error of `read`; `dead` for each call after an error.
    */
   push(chunk: Uint8Array): readonly Value[];
 }

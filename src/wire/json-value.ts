@@ -40,9 +40,9 @@ const STRING_OR_NUMBER = /"[^"\\]*(?:\\.[^"\\]*)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d
 const LONG = `${globalThis.crypto.randomUUID()}:`;
 
 /**
- * Converts long integers to strings. NOTE: A reviver of `JSON.parse` would also get the digits, but it is not
- * used. V8 of Node 26 corrupts its memory if a reviver handles many objects of different shapes, and the
- * input is untrusted.
+ * Converts long integers to strings. NOTE: A reviver of `JSON.parse` would also get the digits, but it is not used,
+ * because V8 of Node.js 26 corrupts its memory if a reviver handles many objects of different shapes. The input is
+ * untrusted, so it could cause this.
  */
 function markLong(text: string): string {
   return text.replaceAll(STRING_OR_NUMBER, (token) =>

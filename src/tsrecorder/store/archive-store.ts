@@ -1,6 +1,6 @@
 /**
  * Stores casts and notes as archives, and returns their original content. Only this module opens archives. All other
- * modules read uncompressed bytes by offset. All sizes are uncompressed sizes, except the used storage.
+ * modules read uncompressed bytes by offset. All sizes are uncompressed sizes, except `storedBytes`.
  *
  * An archive has the same name as its original. The first bytes of an archive identify it
  * (`wire/archive/seek-table.ts`, ADR 16). Recordings in all formats are therefore readable, and recorders with
@@ -162,8 +162,8 @@ export function createArchiveStore(
 }
 
 /**
- * Stores the archive `stored` of an upload. Does nothing if an earlier attempt stored it, even in another format or
- * with another version of zstd.
+ * Stores the archive `stored` of an upload. Does nothing if an earlier attempt stored the upload, even in another
+ * format or with another version of zstd.
  */
 async function finishAgain(
   store: RecordingStore,
@@ -193,7 +193,7 @@ interface ArchivedFile {
   readonly bytes: number;
 }
 
-/** Writes a durable archive next to the file, and removes the archive after use. */
+/** Writes a durable archive next to the file, calls `use` with the archive, and then removes the archive. */
 async function withArchive(
   path: string | undefined,
   seal: NewSeal | undefined,

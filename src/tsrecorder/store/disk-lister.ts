@@ -1,7 +1,7 @@
 /**
  * Lists the recordings in a directory. Open pages request the list every few seconds, so the lister does not read
- * unchanged folders again. A list without changes is the same array. Reading a folder with a million names does not
- * block the event loop.
+ * unchanged folders again. If nothing changed, the list is the same array as before. Reading a folder with a million
+ * names does not block the event loop.
  */
 import { lstat, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -69,7 +69,8 @@ class Lister {
   async list(): Promise<readonly StoredRecording[]> {
     const turns = createLoopTurns();
     const marksBefore = this.#marks?.found;
-    // NOTE: read the marks before the recordings, because a mark is written before its recording.
+    // NOTE: if a recording is stored after this step, the list may contain it without its mark. The next list adds the
+    // mark.
     const marks = await this.#listMarks(turns);
     const folders = await readdir(this.#directory, { withFileTypes: true });
     const before = this.#known;

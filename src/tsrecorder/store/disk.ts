@@ -104,7 +104,7 @@ export async function createDiskStore(
   async function removeRecording(key: RecordingKey): Promise<void> {
     for (const kind of ['cast', 'notes', 'sidecar'] as const) await removeInside(files, pathOf(key, kind));
     await syncEntries(join(directory, encodeNodeId(key.nodeId))).catch((error: unknown) => {
-      // The node has no recordings.
+      // The folder is missing if the node has never stored a recording.
       if (!isSystemError(error, 'ENOENT')) throw error;
     });
     const mark = await lister.markOf(recordingId(key));

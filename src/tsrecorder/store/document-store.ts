@@ -74,7 +74,10 @@ export async function readLimited(
   return content !== undefined && content.length > maxBytes ? OVERSIZED : content;
 }
 
-/** Lists at most `maximum` names; see {@link DocumentStore.listDocuments}. Other programs may write more documents. */
+/**
+ * Lists at most `maximum` names; see {@link DocumentStore.listDocuments}. Returns {@link OVERSIZED} for more names,
+ * which other programs may have written.
+ */
 export async function listLimited(
   store: Pick<DocumentStore, 'listDocuments'>,
   prefix: string,

@@ -1,6 +1,7 @@
 /**
- * The list of an archive store. The underlying store lists compressed sizes. The list contains the uncompressed size of
- * a recording after the first read of the recording. A list without changes is the same array.
+ * Lists the recordings of an archive store. The underlying store lists compressed sizes. This list instead contains the
+ * uncompressed size of each recording that was read at least once. If nothing changed, the list is the same array as
+ * before.
  */
 import { createLoopTurns } from '../../async/loop-turns.ts';
 import { createSequence, createSharedStep } from '../../async/sequence.ts';

@@ -17,7 +17,7 @@ import { S3Uploader, type ObjectHead } from './s3-upload.ts';
 import type { ByteRange } from '../files/file-range.ts';
 import type { ObjectStat } from './store.ts';
 
-/** Maximum number of sockets for reads: twice the requests that viewers may have in progress. */
+/** Maximum number of sockets for reads: twice the number of requests that viewers may have in progress. */
 const MAX_READ_SOCKETS = 1024;
 
 export class S3Bucket implements Bucket {

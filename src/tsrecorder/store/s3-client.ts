@@ -23,7 +23,7 @@ export interface S3Settings {
   readonly encryption: 'none' | 'AES256' | 'aws:kms';
   /** Key for `aws:kms`. Default: the default key of the bucket. */
   readonly kmsKey: string | undefined;
-  /** Object lock for all objects of the archive. */
+  /** Object-lock retention of all objects of the archive. */
   readonly retention: { readonly mode: 'GOVERNANCE' | 'COMPLIANCE'; readonly days: number } | undefined;
   /** Size of one part of an upload, in bytes; minimum 5 MiB. */
   readonly partBytes: number;

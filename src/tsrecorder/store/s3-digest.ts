@@ -14,7 +14,7 @@ export interface ContentDigest {
    * Checksum that S3 reports for multipart uploads: the CRC-32 of the CRC-32s of all parts, and the number of parts.
    */
   readonly crc32OfParts: string;
-  /** The two checksums with MD5 instead of CRC-32, in hexadecimal. Undefined unless the mode is `md5`. */
+  /** The same two checksums with MD5 instead of CRC-32, in hexadecimal. Undefined unless the mode is `md5`. */
   readonly md5: string | undefined;
   readonly md5OfParts: string | undefined;
 }

@@ -1,6 +1,7 @@
 /**
  * Lists the recordings in a bucket. Each list reads the recent recordings from the bucket. Old recordings are read less
- * often (`fullListMs`). Unchanged recordings and lists are the same objects as before.
+ * often (`fullListMs`). Objects of unchanged recordings are reused, and if nothing changed, the list is the same array
+ * as before.
  */
 import { createLimiter } from '../../async/limiter.ts';
 import { createLoopTurns, sortInTurns } from '../../async/loop-turns.ts';
@@ -51,7 +52,7 @@ type Marks = ReadonlyMap<string, string>;
 
 class Listing implements S3Listing {
   readonly #options: S3ListingOptions;
-  /** Recordings by folder, in the order of their names. */
+  /** Recordings by folder. Folders and recordings are in the order of their names. */
   #known: ReadonlyMap<string, readonly StoredRecording[]> = new Map();
   #last: readonly StoredRecording[] = [];
   /** Time of the last full list; undefined if a full list is due. */

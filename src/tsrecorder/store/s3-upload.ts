@@ -18,7 +18,9 @@ import { equalsFile, readExactly } from './stored-copy.ts';
 
 /** Maximum number of parts in memory, of all uploads together. */
 const MAX_PARTS = 4;
-/** Maximum number of parts. S3 allows 10 000 parts. If a file needs more parts, its parts become larger. */
+/**
+ * Maximum number of parts of one upload. S3 allows 10 000 parts. If a file needs more parts, its parts become larger.
+ */
 const MAX_PARTS_PER_UPLOAD = 9000;
 const DAY_MS = 86_400_000;
 

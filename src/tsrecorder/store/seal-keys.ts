@@ -1,8 +1,8 @@
 /**
  * Keys that encrypt recordings at rest (ADR 16). Each archive has its own data key (AES-256-GCM), which is encrypted
- * (*wrapped*) with a key of the key file. The keys of the key file are never stored. The nonce of a frame is its
- * number, so that an attacker cannot swap frames. The seek table has its own nonce, and each wrapped key has a random
- * nonce. The wrapped key is bound to the name of the object, so that an attacker cannot swap archives.
+ * (*wrapped*) with a key of the key file. Recorders never write the keys of the key file to the store. The nonce of a
+ * frame is its number, so that an attacker cannot swap frames. The seek table has its own nonce, and each wrapped key
+ * has a random nonce. The wrapped key is bound to the name of the object, so that an attacker cannot swap archives.
  */
 import { createCipheriv, createDecipheriv, createHash, randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';

@@ -7,7 +7,7 @@ type Readable = Pick<RecordingStore, 'stat' | 'read'>;
 
 /** Maximum size of a sidecar that is compared, in bytes. */
 const MAX_BYTES = 8_388_608;
-/** Errors of objects that cannot be the upload. */
+/** Codes of read errors which show that the object is not the upload. */
 const UNREADABLE: ReadonlySet<string> = new Set(['ARCHIVE_DAMAGED', 'ARCHIVE_SEALED', 'RECORDING_UNKNOWN']);
 
 /** True if the store has the notes and the sidecar of the upload, from this attempt or from an earlier one. */

@@ -10,8 +10,8 @@
  * table      = 5E 2A 4D 18  size  *(compressed, plain)  count  00  B1 EA 92 8F      numbers: 32 bits, little endian
  * ```
  *
- * The guard contains the checksum of the table. The guard is also an entry of the table, without content, so
- * that the sum of the compressed sizes is the start of the table.
+ * The guard contains the checksum of the table. The table also has an entry for the guard, with a content of 0 bytes,
+ * so that the sum of the compressed sizes is the start of the table.
  *
  * A sealed (encrypted) archive consists only of skippable frames, so `zstd -d` returns no content. Readers
  * without the key can still learn the length of the content from the table:
@@ -72,7 +72,7 @@ export class ArchiveFormatError extends Error {}
 
 /**
  * Returns guard and table. The writer appends them to the frames.
- * @param crc32 as in zlib
+ * @param crc32 computes a CRC-32, as zlib does
  * @param tagOf computes the authentication tag of the table; only for a sealed archive
  */
 export function encodeSeekTable(
@@ -121,7 +121,7 @@ export function encodeSeal({ keyId, wrappedKey }: ArchiveSeal): Uint8Array {
 }
 
 /**
- * @param head the first {@link SEAL_BYTES} of an archive, or all of a shorter one
+ * @param head the first {@link SEAL_BYTES} of an archive, or the complete archive if it is shorter
  * @returns undefined if the archive is not sealed
  * @throws ArchiveFormatError for a damaged seal
  */
@@ -158,7 +158,10 @@ export function parseSealedFrame(frame: Uint8Array): Uint8Array {
   return cipher;
 }
 
-/** True if a file or object with these first and last bytes looks like an archive. Text never does. */
+/**
+ * True if a file or object with these first and last bytes looks like an archive. A text file never looks like an
+ * archive.
+ */
 export function claimsArchive(head: Uint8Array, tail: Uint8Array): boolean {
   const magics = [ZSTD_MAGIC, GUARD_MAGIC, SEAL_MAGIC];
   return magics.some((magic) => beginsWith(head, magic)) || endsSeekable(tail);

@@ -31,7 +31,7 @@ const MICROSECONDS = 1e6;
 export function encodeCastEvent(seconds: number, code: CastCode, data: string): string {
   if (!(seconds >= 0 && seconds < 1e15))
     throw new WireError('malformed', 'the time of an event is not usable');
-  // After rounding, the smallest fraction is 0.000001. JavaScript writes smaller fractions with an exponent.
+  // JavaScript writes fractions below 0.000001 with an exponent. After rounding, there are no such fractions.
   return `[${Math.round(seconds * MICROSECONDS) / MICROSECONDS},"${code}",${JSON.stringify(data)}]\n`;
 }
 

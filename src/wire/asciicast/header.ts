@@ -3,7 +3,7 @@
  * additional keys of the recorder protocol. Like clients of the reference, the encoder writes the same keys in the
  * same order and omits the same empty values.
  *
- * The parser accepts missing and `null` keys. Unknown keys are kept in `extra`, with exact integers.
+ * The parser accepts missing and `null` keys. Unknown keys are kept in `extra`, where integers stay exact.
  */
 import {
   encodeJson,
@@ -36,7 +36,7 @@ export interface CastHeader {
   readonly timestamp: number;
   /** Arguments of the command, joined with spaces. Absent if the session has no command, as for attach. */
   readonly command?: string;
-  /** Node of the client: MagicDNS name without trailing dot (`srcNode`) and stable id (`srcNodeID`). */
+  /** Tailnet node of the client: MagicDNS name without trailing dot (`srcNode`) and stable id (`srcNodeID`). */
   readonly srcNode: string;
   readonly srcNodeID: string;
   /** Present only for a tagged node. */
@@ -52,12 +52,12 @@ export interface CastHeader {
   readonly connectionID: string;
   /** Absent for SSH sessions. */
   readonly kubernetes?: CastKubernetes;
-  /** Node that uploaded the recording. The recorder adds it before it stores the recording. */
+  /** Tailnet node that uploaded the recording. The recorder adds this field before it stores the recording. */
   readonly dstNode?: string;
   readonly dstNodeID?: string;
   /**
-   * Additional keys, written after all others in this order. Must not contain a key that has its own field
-   * here.
+   * Additional keys. The encoder writes them after all other keys, in the order of this map. Must not contain a key
+   * that has its own field here.
    */
   readonly extra?: ReadonlyMap<string, JsonValue>;
 }
@@ -74,20 +74,20 @@ export interface ParsedCastHeader extends CastHeader {
 export const MAX_HEADER_LENGTH = 1024 * 1024;
 
 /**
- * Additional key of tailcast's gateway. Its value is the version of the recording's conventions. Players and
- * the reference (Tailscale's API-server proxy and tsrecorder) ignore it.
+ * Header key that tailcast's gateway adds. Its value is the version of the conventions that the recording follows.
+ * Players and the reference (Tailscale's API-server proxy and tsrecorder) ignore it.
  */
 export const CONVENTIONS_KEY = 'tailcast';
 /** Version 1 of the conventions: resize events contain `COLSxROWS`, as in asciicast. */
 export const CONVENTIONS = 1;
 
 /**
- * Additional key of tailcast's gateway in `noauth` mode, in which the client uses its own credentials. Its
- * value is the audit id of the session at the API server. The value is empty if the client chose the id.
+ * Header key that tailcast's gateway adds in `noauth` mode, in which the client uses its own credentials. Its value is
+ * the audit id of the session at the API server. The value is empty if the client chose the audit id.
  */
 export const AUDIT_ID_KEY = 'tailcastAuditId';
 
-/** Additional key of a gateway with several clusters: the name of the cluster. */
+/** Header key that a gateway with several Kubernetes clusters adds: the name of the cluster. */
 export const CLUSTER_KEY = 'tailcastCluster';
 
 /** Format of cluster names: a DNS label. */
@@ -166,10 +166,11 @@ function encodeKubernetes({ PodName, Namespace, Container, SessionType }: CastKu
 }
 
 /**
- * Parses a header line, with or without its line break. Missing or `null` texts become empty, missing numbers 0.
+ * Parses a header line, with or without its line break. Missing or `null` texts become empty texts, and missing numbers
+ * become 0.
  *
- * @throws WireError `malformed` for invalid JSON, another version, or a value of a wrong type; `limit` over 1 Mi code
- *   units.
+ * @throws WireError `malformed` for invalid JSON, another version, or a value of a wrong type; `limit` for a line over
+ * 1 Mi code units.
  */
 export function parseCastHeader(line: string): ParsedCastHeader {
   if (line.length > MAX_HEADER_LENGTH) throw new WireError('limit', 'the header is too long');
@@ -201,9 +202,9 @@ export function parseCastHeader(line: string): ParsedCastHeader {
 }
 
 /**
- * True if the resize events of a recording contain `ROWSxCOLS`. Only the reference's API-server proxy writes
- * them in this order. Its headers contain `kubernetes` but not the key of tailcast's gateway. SSH recordings
- * have no resize events.
+ * True if the resize events of a recording contain `ROWSxCOLS`. Only the reference's API-server proxy writes them in
+ * this order. The headers of its recordings contain the key `kubernetes`, but not the key that tailcast's gateway adds.
+ * SSH recordings have no resize events.
  */
 export function hasReversedResize(header: ParsedCastHeader): boolean {
   return header.kubernetes !== undefined && !header.extra.has(CONVENTIONS_KEY);
