@@ -20,7 +20,7 @@ export async function showInPager(text: string, environment: ReadonlyMap<string,
     stdio: ['pipe', 'inherit', 'inherit'],
     env: { LESS: 'FRX', ...Object.fromEntries(environment) },
   });
-  // the user may quit before the pager has read all text
+  // ignores write errors, because the user may quit before the pager has read all text
   child.stdin.on('error', () => undefined);
   child.stdin.end(text);
   try {

@@ -1,6 +1,6 @@
 /**
- * Client of the API server: plain JSON, server-side apply, and watches as streams of events. If an object is missing,
- * methods return undefined or false. They throw all other errors as {@link KubeRefusal}.
+ * Client of the API server: plain JSON, server-side apply, and watches as streams of events. `get` and `remove` report
+ * a missing object with their return value. Other errors are thrown as {@link KubeRefusal}.
  */
 import { z } from 'zod';
 import { jsonOrUndefined } from '../wire/json-value.ts';

@@ -1,7 +1,7 @@
 /**
  * A work queue of keys. The queue contains a key at most once, and runs each key at most once at a time. A key that is
  * added while it runs is run again. A failed key is retried after a delay that doubles. Keys are never dropped. The
- * number of different keys limits the size of the queue.
+ * size of the queue is therefore at most the number of different keys.
  */
 import { createBackoff, type Backoff } from '../async/backoff.ts';
 import { createKeyedCounter } from '../keyed-counter.ts';
@@ -9,8 +9,8 @@ import type { Clock } from './clock.ts';
 
 export interface WorkQueueOptions {
   /**
-   * Processes one key. If it throws, the key is retried. A returned number is the delay of the next run, in
-   * milliseconds.
+   * Processes one key. If the function throws, the key is retried. If it returns a number, the key runs again after
+   * this number of milliseconds.
    */
   readonly handle: (key: string, signal: AbortSignal) => Promise<number | undefined>;
   readonly onFailure: (key: string, error: unknown, retryInMs: number) => void;

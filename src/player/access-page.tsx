@@ -1,6 +1,6 @@
 /**
- * The page of access requests: requests to decide, granted access, and the viewer's own requests. The viewer confirms
- * each decision with a second click, or by pressing the same key again.
+ * The page of access requests. It shows pending requests that the viewer may decide, granted access, and the viewer's
+ * own requests. The viewer confirms each decision with a second click, or by pressing the same key again.
  */
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { durationText } from './format.ts';
@@ -18,7 +18,7 @@ interface AccessRequest {
   readonly namespaces: readonly string[];
   readonly reason: string;
   readonly durationSeconds: number;
-  /** End of the granted access, or of the time to decide about a pending request. */
+  /** End of the granted access. For a pending request, the time until which it can be decided. */
   readonly expiresAt: string;
   readonly approvalsNeeded: number;
   readonly decisions: readonly { readonly verdict: string; readonly by: string; readonly reason: string }[];

@@ -11,7 +11,7 @@ import { parseRoute, type Route } from './route.ts';
 import { SettingsMenu } from './settings-menu.tsx';
 import { WallView } from './wall-view.tsx';
 
-/** Shows the view of the current address, and follows changes of the address. */
+/** Shows the view that the address of the page selects, and changes the view when the address changes. */
 export function App(): JSX.Element {
   const [route, setRoute] = useState(() => parseRoute(location.hash));
   useEffect(() => {
@@ -70,7 +70,10 @@ function View({ route }: { readonly route: Route }): JSX.Element {
   }
 }
 
-/** The same drawing as `icon.svg`. An image would delay the first rows, because the browser loads it as a document. */
+/**
+ * The same drawing as `icon.svg`, but inline. An `img` element would delay the first rows, because the browser loads an
+ * SVG file as a document.
+ */
 function Brand(): JSX.Element {
   return (
     <svg viewBox="0 0 32 32" width="24" height="24" aria-hidden="true">

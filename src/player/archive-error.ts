@@ -10,7 +10,7 @@ export class ArchiveError extends Error {
   readonly url: string;
   /** Login or node name of the viewer, if the response contains it. */
   readonly viewer: string | undefined;
-  /** True if the gateway sent the response, and not the recorder. */
+  /** True if the response is from the gateway, and not from the recorder. */
   readonly isOfGateway: boolean;
 
   constructor(

@@ -36,7 +36,7 @@ export interface SessionHits {
   readonly more: boolean;
   /** True if the index contains only a part of the recording's text. */
   readonly partial: boolean;
-  /** Second at which indexing stopped, because the session is too expensive to render. */
+  /** Position in seconds at which indexing stopped, if the session is too expensive to render. */
   readonly stoppedAt?: number;
 }
 
@@ -172,10 +172,10 @@ export async function readHits(
   return body;
 }
 
-/** Keys of the facets. */
+/** Keys of the facets: fields of which the page shows common values. */
 export const FACETS = ['user', 'cluster', 'ns', 'kind', 'state', 'result', 'trust'] as const;
 
-/** Returns counts of common values among the sessions of a query. */
+/** Returns for each facet the most common values among the sessions that match a query, with their counts. */
 export async function readFacets(ask: Ask, query: string, signal: AbortSignal): Promise<Facets> {
   const asked = new URLSearchParams({ q: query, view: '1' });
   const body = await readJson(ask, `api/v1/search/facets?${asked}`, signal);
@@ -199,7 +199,7 @@ export async function readRecording(ask: Ask, id: string, signal: AbortSignal): 
   return recording;
 }
 
-/** URL of the cast. `watched` is true for playback in the page, and false for a download. */
+/** URL of the asciicast file. `watched` is true for playback in the page, and false for a download. */
 export function castAddress(id: string, options: { readonly watched: boolean }): string {
   return `${pathOf(id)}/cast${options.watched ? '?view=1' : ''}`;
 }
@@ -257,7 +257,7 @@ function isThumbnail(value: unknown): value is ThumbnailRows {
   return Array.isArray(value) && value.every((row) => typeof row === 'string');
 }
 
-/** Returns the screen at a keyframe. */
+/** Returns the screen content at the keyframe with this index. */
 export async function readFrame(ask: Ask, id: string, index: number, signal: AbortSignal): Promise<string> {
   const screen = await readJson(ask, `${pathOf(id)}/playback?view=1&frame=${index}`, signal);
   if (typeof screen !== 'string') throw new Error('The response of the recorder is not a screen.');
@@ -397,7 +397,7 @@ export async function readJson(ask: Ask, path: string, signal: AbortSignal): Pro
   });
 }
 
-/** @throws Error with a sentence if there is no response */
+/** @throws Error with a sentence for the viewer if there is no response */
 export async function answerOf(
   ask: Ask,
   path: string,

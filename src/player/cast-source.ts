@@ -1,4 +1,6 @@
-/** Reads the bytes of a recording in ranges from the recorder, and the lines of a running session as a stream. */
+/**
+ * Reads recordings from the recorder: finished sessions as ranges of bytes, and running sessions as a stream of lines.
+ */
 import { readCastStart, type CastStart } from '../screen/cast-reader.ts';
 import { PIECE_BYTES, type CastBytes } from '../screen/cast-lines.ts';
 import { WireError } from '../wire/wire-error.ts';
@@ -9,7 +11,7 @@ import type { Ask } from './recorder-context.ts';
 /** A playable cast. */
 export interface OpenCast {
   readonly cast: CastBytes;
-  /** Updates the length of a running session. */
+  /** Reads the current length of a running session from the recorder. */
   readonly refresh: () => Promise<void>;
   readonly start: CastStart;
   readonly headerBytes: number;
@@ -52,7 +54,7 @@ export async function openCast(
     };
     return { cast, refresh, start: readCastStart(line), headerBytes };
   } catch (error) {
-    // any other error is a defect of this page, not of the recording
+    // only a WireError shows a defect of the recording; any other error is a defect of this page
     if (!(error instanceof WireError)) throw error;
     throw new Error('The first line of this recording cannot be read, so nothing of it can be shown.');
   }
@@ -91,7 +93,7 @@ export interface LiveListener {
 }
 
 const RETRY_MS = 2000;
-/** Close code of the recorder at the end of a session (RFC 6455 7.4.1). */
+/** WebSocket close code that the recorder sends at the end of a session (RFC 6455 7.4.1). */
 const CLOSE_NORMAL = 1000;
 const SUBPROTOCOL = 'v2.asciicast';
 

@@ -13,8 +13,8 @@ export interface CommandEntry extends Pick<PlayMark, 'at' | 'text' | 'seconds' |
 }
 
 /**
- * Returns the entries of a recording, in order of time: commands that the shell marked or that follow a prompt. For a
- * session without such commands, the entries are the command of the session and all other marks.
+ * Returns the entries of a recording, in order of time. Entries are commands that the shell marked or that follow a
+ * prompt. If a session has no such commands, the entries are the command that started the session, and all other marks.
  */
 export function commandEntries(
   { command, kind, durationSeconds, result }: ListedRecording,

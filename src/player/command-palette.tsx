@@ -19,7 +19,9 @@ interface PaletteEntry {
 
 const MAX_SHOWN = 12;
 
-/** Returns the entries whose title contains all words of the text. Titles that start with the text come first. */
+/**
+ * Returns the entries whose title contains all words of the text. Entries whose title starts with the text come first.
+ */
 function matchingEntries(entries: readonly PaletteEntry[], text: string): readonly PaletteEntry[] {
   const wanted = text.trim().toLowerCase();
   const words = wanted.split(/\s+/);
@@ -44,7 +46,7 @@ const CHOICES: readonly (readonly [name: PreferenceName, title: string])[] = [
 
 function allEntries(saved: readonly SavedSearch[]): readonly PaletteEntry[] {
   const actions = registeredActions()
-    // An action with a range of keys, such as 0–9, depends on the key, so the palette cannot offer it.
+    // The palette cannot offer actions with a range of keys, such as 0–9, because their effect depends on the key.
     .filter(({ keys, isForTerminal }) => keys.length <= 4 && isForTerminal !== true)
     .map(({ keys: [key = ''], does, run }) => ({ title: does, key: keyLabel(key), run: () => run(key) }));
   const preferences = CHOICES.flatMap(([name, title]) =>

@@ -146,7 +146,7 @@ function usePane(recording: ListedRecording): PaneState {
 
 const NOTHING: readonly string[] = [];
 
-/** Applies the speed. If the recordings share a clock, they do not skip idle time, and stay at the same position. */
+/** Applies the speed. Recordings that share a clock do not skip idle time, and are kept at the same position. */
 function useClocks(playbacks: readonly (Playback | undefined)[], isOneClock: boolean, speed: number): void {
   useEffect(() => {
     for (const playback of playbacks)

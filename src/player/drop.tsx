@@ -24,7 +24,7 @@ export function Drop(props: DropProps): JSX.Element {
     if (!open) return undefined;
     const close = (event: Event): void => {
       const { target } = event;
-      // the composed path also contains elements that the click has removed from the page
+      // `composedPath` is used because it also contains elements that the click has removed from the page
       const isInside = event.composedPath().some((place) => place === details.current);
       if (!isInside || (target instanceof Element && target.closest('.panel a, .panel .closes') !== null))
         setOpen(false);

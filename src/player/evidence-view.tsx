@@ -96,7 +96,9 @@ function Found({
 }: {
   readonly found: Evidence;
   readonly zone: Zone;
-  /** True if the recorder offers a check. The page of a bundle checks the recording in the browser instead. */
+  /**
+   * True if the recorder offers a check. In an exported bundle, the page checks the recording in the browser instead.
+   */
   readonly isChecked: boolean;
 }): JSX.Element {
   const { evidence, session, gaps, gapCount, parts, related, accesses, events } = found;
@@ -222,7 +224,7 @@ function Related({
   );
 }
 
-/** Badge for an event that no trusted recorder signed. */
+/** Badge for an event without a valid signature of a trusted recorder. */
 function Distrust({ of }: { readonly of: Partial<Trust> }): JSX.Element | null {
   const text = trustText(of);
   return text === undefined || text === 'verified' ? null : <strong class="problem"> {text}</strong>;

@@ -1,7 +1,7 @@
 /**
- * Client of the recorder's evidence (see `src/tsrecorder/serving/api-evidence.ts`). Uploaders and writers of the store
- * choose the description of the session and the events, so invalid values are left out. Otherwise, they would prevent
- * the page from showing the verdict.
+ * Client of the recorder's evidence (see `src/tsrecorder/serving/api-evidence.ts`). The description of the session and
+ * the events are untrusted, because they come from uploading nodes and from the store. Invalid values are left out,
+ * because they would prevent the page from showing the verdict.
  */
 import type { CheckedEvidence } from '../wire/recorder-api/checked-evidence.ts';
 import { isRecord } from '../wire/is-record.ts';

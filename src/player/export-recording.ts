@@ -1,4 +1,4 @@
-/** Creates a single HTML file with a recording, in the browser, from the data of the recorder. */
+/** Creates, in the browser, a single HTML file that contains a recording. The data comes from the recorder. */
 import type { BundleSources } from '../bundle/write-bundle.ts';
 import { writeBundle } from '../bundle/write-bundle.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
@@ -18,7 +18,7 @@ export async function exportRecording(
   signal: AbortSignal,
   onProgress: (share: number) => void,
 ): Promise<Blob> {
-  // the page of bundles is as large as this page, so it is loaded on demand
+  // the page inside a bundle is as large as this page, so it is loaded only when a bundle is created
   const { default: page } = await import('virtual:offline-page');
   const parts: Blob[] = [];
   let texts: string[] = [];

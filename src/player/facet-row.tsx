@@ -1,4 +1,4 @@
-/** Counts of common values in the search results. A click adds a value to the query, or removes it. */
+/** Common values in the search results, with their counts. A click on a value adds it to the query, or removes it. */
 import type { JSX } from 'preact';
 import { useContext, useEffect, useState } from 'preact/hooks';
 import type { Query } from '../search/query.ts';

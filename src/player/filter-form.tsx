@@ -1,4 +1,6 @@
-/** Filter for recorders without a search index: by complete names, or by text that names contain. */
+/**
+ * Filter for recorders without a search index. Some fields match complete names; the text field matches parts of names.
+ */
 import type { JSX, TargetedInputEvent } from 'preact';
 import { useRef } from 'preact/hooks';
 import { RECORDING_STATES } from '../wire/recorder-api/recording-status.ts';

@@ -43,8 +43,8 @@ export function whoText({ source }: ListedRecording): string {
 }
 
 /**
- * Target of the session: `namespace/pod (container)`, with the prefix `cluster:` if the cluster is known. For other
- * sessions, the name of the node.
+ * Target of the session. For Kubernetes, it is `namespace/pod (container)`, with the prefix `cluster:` if the cluster
+ * is known. For other sessions, it is the name of the tailnet node.
  */
 export function whereText(recording: ListedRecording): string {
   const { kubernetes, destination } = recording;
@@ -75,13 +75,15 @@ export function tileTitles(recordings: readonly ListedRecording[], zone: Zone): 
   });
 }
 
-/** Trust in the signature of a recording, with the reason; undefined if the signature was not checked. */
+/**
+ * Returns the level of trust in a recording's signature, with the reason; undefined if the signature was not checked.
+ */
 export function trustText({ trust, trustReason = '' }: Partial<Trust>): string | undefined {
   if (trust === undefined || trust === 'verified') return trust;
   return `${trust}: ${trustReason}`;
 }
 
-/** The field in which the filter found its text, if the row does not show this field. */
+/** Returns the field that contains the text of the filter, if the row does not show this field. */
 export function hiddenMatch(recording: ListedRecording, text: string): string | undefined {
   const wanted = text.trim().toLowerCase();
   if (wanted === '') return undefined;
@@ -123,7 +125,7 @@ export function indexTexts(index: SearchIndexState | undefined): readonly string
   return texts;
 }
 
-/** Describes a request of the page from its URL. */
+/** Returns a description of a request that the page sent, derived from the URL. */
 export function viewRequestText(url: string): string {
   const [, path = '', query] = /\/api\/v1\/([^?#]*)(?:\?([^#]*))?/.exec(url) ?? [];
   const [kind = '', id, part] = path.split('/').map(plainSegment);

@@ -1,6 +1,6 @@
 /**
- * Additional clusters of a ProxyGroup. Secrets in the operator's namespace with a label of Cluster API or Argo CD
- * describe them. The gateways may read only these Secrets, by name. Pure.
+ * Additional clusters of a ProxyGroup. Each is described by a Secret in the operator's namespace that has a label of
+ * Cluster API or Argo CD. The gateways may read only these Secrets: their Role lists the names. Pure.
  */
 import { z } from 'zod';
 import { TailcastError } from '../../errors.ts';
@@ -19,7 +19,7 @@ import type { GroupVerdict } from './status.ts';
 export const SECRET_FORMATS = ['capi', 'argocd'] as const;
 type SecretFormat = (typeof SECRET_FORMATS)[number];
 
-/** File of the ConfigMap with the gateway's setting `clusters`. */
+/** Key in the ConfigMap for the file with the gateway's setting `clusters`. */
 export const CLUSTERS_FILE = 'clusters.yaml';
 
 /** Maximum number of rejected Secrets that a message lists. */
@@ -49,8 +49,8 @@ export function problemOfClusters(proxyGroup: ProxyGroup): string | undefined {
 }
 
 /**
- * Returns the label selector for Secrets of one format. The format's label comes first, because the API server may
- * ignore the end of the user's selector.
+ * Returns the label selector for Secrets of one format. The label of the format comes first, so that it applies even if
+ * the API server ignores the end of the user's selector.
  */
 export function secretSelector(format: SecretFormat, selector: string): string {
   return `${FORMAT_LABELS[format]},${selector}`;
@@ -68,8 +68,8 @@ const roleSchema = z.object({
 });
 
 /**
- * Names of the Secrets that pods of the operator can change, such as the state of their nodes. A compromised pod could
- * label such a Secret as a cluster.
+ * Returns the names of the Secrets that the operator's pods can change, such as the state Secrets of their nodes. A
+ * compromised pod could label such a Secret as a cluster, so these Secrets are not accepted.
  *
  * @param roles Roles of the operator's namespace
  */
@@ -81,8 +81,8 @@ export function secretsOfPods(roles: readonly KubeObject[]): ReadonlySet<string>
 
 /**
  * Decides which Secrets are clusters of the group. If several Secrets describe clusters with the same name, the oldest
- * Secret is used. Gateways may still read a Secret with an invalid kubeconfig, because they keep the last valid state
- * of its cluster.
+ * Secret is used. A Secret with an invalid kubeconfig stays in the Role of the gateways, because they still use the
+ * last valid state of its cluster.
  *
  * @param ofPods names of the Secrets that pods can change
  */
@@ -123,8 +123,8 @@ export function chooseClusters(
 }
 
 /**
- * Returns the name of the cluster that a Secret describes, or the problem with the Secret. Both fields are undefined
- * if the Secret describes no cluster.
+ * Returns the name of the cluster that a Secret describes, or the problem with the Secret. The name and the problem are
+ * undefined if the Secret describes no cluster.
  */
 function clusterOf(
   format: SecretFormat,

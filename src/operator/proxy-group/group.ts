@@ -13,8 +13,8 @@ import type { ProxyGroup } from './resource.ts';
 
 /**
  * ServiceAccount of gateways that impersonate users. It has the same name as in the reference (Tailscale's operator).
- * `deploy/rbac/operator.yaml` grants the right to impersonate, because the operator does not have this right and
- * therefore cannot grant it.
+ * Its right to impersonate comes from `deploy/rbac/operator.yaml`, because the operator lacks this right and therefore
+ * cannot grant it.
  */
 const IMPERSONATING_ACCOUNT = 'kube-apiserver-auth-proxy';
 
@@ -23,7 +23,7 @@ export function nodeName({ metadata, spec }: ProxyGroup, ordinal: number): strin
   return dnsLabel(`${spec.hostnamePrefix || metadata.name}-${ordinal}`);
 }
 
-/** Names of the nodes of a group. Empty if the group's own name is invalid. */
+/** Returns the names of a group's nodes; an empty list if the group's own name is invalid. */
 export function nodeNames(proxyGroup: ProxyGroup, group: NodeGroup): readonly string[] {
   if (problemOfName(proxyGroup.metadata.name) !== undefined) return [];
   return ordinals(group).map((ordinal) => nodeName(proxyGroup, ordinal));

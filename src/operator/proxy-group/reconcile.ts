@@ -1,6 +1,6 @@
 /**
- * Reconciles one ProxyGroup of type kube-apiserver: its gateways, and their shared name. Groups of disabled types get
- * a condition. Effects only.
+ * Reconciles one ProxyGroup of type kube-apiserver: its gateways, and their shared name. For groups whose type is
+ * disabled, writes a condition. Effects only.
  */
 import { z } from 'zod';
 import type { TailnetControl } from '../auth-keys.ts';
@@ -54,8 +54,8 @@ const MAX_HOSTNAME = 63;
 
 export interface ProxyGroupChoices {
   /**
-   * Types of ProxyGroups whose controllers are enabled. The condition of other groups reports that their type is not
-   * served.
+   * Types of ProxyGroups whose controllers are enabled. Groups of other types get a condition which reports that their
+   * type is not served.
    */
   readonly served: readonly string[];
 }
@@ -89,7 +89,8 @@ export function createProxyGroupReconciler(deps: ReconcilerDeps, { served }: Pro
 }
 
 /**
- * Writes the condition that a group is not served, if the condition is missing. Status entries of other operators stay.
+ * If the condition is missing, writes the condition that the group is not served. Status entries of other operators
+ * stay.
  */
 async function turnAway(deps: ReconcilerDeps, proxyGroup: ProxyGroup): Promise<void> {
   const { metadata, status } = proxyGroup;
@@ -180,8 +181,8 @@ function problemOf(
 }
 
 /**
- * Writes the clusters of the group into its ConfigMap. Returns undefined for a group without a selector for additional
- * clusters.
+ * Writes the additional clusters of the group into its ConfigMap. Returns undefined if the group has no selector for
+ * such clusters.
  */
 async function configureClusters(
   deps: ReconcilerDeps,

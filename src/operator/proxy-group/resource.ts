@@ -8,7 +8,7 @@ import { conditionSchema, metadataSchema } from '../workload/schema.ts';
 export const ANNOTATIONS = {
   /** Secret of type kubernetes.io/tls with the gateway's certificate. Default: a certificate from the tailnet. */
   tlsSecret: 'tailcast.dev/tls-secret',
-  /** Settings of the gateway, one `NAME=value` per line. These settings override the operator's. */
+  /** Settings of the gateway, one `NAME=value` per line. They override settings that the operator chooses. */
   env: 'tailcast.dev/env',
   /** Label selector of Secrets in the operator's namespace that describe additional clusters. */
   clusters: 'tailcast.dev/clusters',

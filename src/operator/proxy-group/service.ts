@@ -1,6 +1,7 @@
 /**
- * The Tailscale Service of a ProxyGroup: one name for all its replicas. An annotation contains the owner of the Service
- * in the format of the reference (Tailscale's operator), so that no operator adopts a foreign Service. Pure.
+ * The Tailscale Service of a ProxyGroup: one name for all its replicas. An annotation of the Service names its owner.
+ * The format is that of the reference (Tailscale's operator), so that no operator takes over a Service of another one.
+ * Pure.
  */
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
@@ -8,7 +9,7 @@ import type { TailnetService } from '../auth-keys.ts';
 import type { NodeGroup } from '../workload/workload.ts';
 import type { ProxyGroup } from './resource.ts';
 
-/** Annotation with the owners. */
+/** Annotation of a Tailscale Service with its owners. */
 const OWNERS = 'tailscale.com/owner-references';
 /**
  * Operator ID in this annotation. The reference writes the ID of the operator's own node; this operator has no node.
@@ -28,7 +29,7 @@ const ownersSchema = z.object({
   ),
 });
 
-/** Returns the name of the group's Tailscale Service: `svc:` and the hostname for users. */
+/** Returns the name of the group's Tailscale Service: `svc:` and the hostname that users connect to. */
 export function serviceNameOf({ metadata, spec }: ProxyGroup): string {
   const { hostname } = spec.kubeAPIServer;
   return `svc:${hostname === '' ? metadata.name : hostname}`;
@@ -46,8 +47,8 @@ export interface ServiceOwner {
 }
 
 /**
- * Decides whether to create, update or keep a Tailscale Service. A Service that belongs to another owner is not
- * changed.
+ * Decides whether to create, update or keep a Tailscale Service. If the existing Service belongs to another owner, it
+ * stays unchanged.
  *
  * @param wanted.field field of the resource that determines the name, for the error message
  * @param isFree returns true if the wanted owner may have the existing Service.
@@ -99,8 +100,8 @@ export function decideGroupService(
 }
 
 /**
- * Names of the group's Tailscale Services except `keep`. After a rename, this is the old name. During a deletion, these
- * are all names.
+ * Returns the names of the group's Tailscale Services, except `keep`. After a rename of the Service, the result is its
+ * old name. While the group is being deleted, the result contains all names.
  */
 export function staleServices(
   uid: string,

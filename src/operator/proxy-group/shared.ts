@@ -19,7 +19,7 @@ import type { ProxyGroup } from './resource.ts';
 import { nextStatus, type ProxyGroupReason, type Verdicts } from './status.ts';
 import { privilegedClassOf } from '../workload/proxy.ts';
 
-/** Returns a group in the form that the common reconciler needs. */
+/** Converts a group to the form that the common reconciler needs. */
 export function managedGroup({ options }: Pick<ReconcilerDeps, 'options'>, proxyGroup: ProxyGroup): Managed {
   const { metadata, spec } = proxyGroup;
   return {
@@ -32,8 +32,8 @@ export function managedGroup({ options }: Pick<ReconcilerDeps, 'options'>, proxy
 }
 
 /**
- * Returns the ProxyClass of a group. If the group is invalid, or if its class is missing or not ready, writes an event
- * and a condition, and returns the problem.
+ * Returns the ProxyClass of a group. If the group is invalid, or its class is missing or not ready, writes an event and
+ * a condition, and returns the problem instead.
  */
 export async function classOfGroup(
   deps: ReconcilerDeps,

@@ -31,7 +31,10 @@ const TAILSCALE_HEALTH_PORT = 9001;
 const TLS_DIRECTORY = '/etc/tailcast-tls';
 const CLUSTERS_DIRECTORY = '/etc/tailcast-clusters';
 const STATE_DIRECTORY = '/var/lib/tailcast';
-/** Time in which running sessions may finish. Afterwards the container has 15 s to close the remaining connections. */
+/**
+ * Time in seconds that running sessions have to finish. Afterwards, the container has 15 s to close the remaining
+ * connections.
+ */
 const DRAIN_SECONDS = 60;
 const GRACE_SECONDS = 75;
 
@@ -109,7 +112,7 @@ function tlsOf({ metadata }: ProxyGroup, { issuesCertificates }: GatewayContext)
   return { kind: issuesCertificates ? 'tailscale' : 'self-signed' };
 }
 
-/** Hostname of the nodes, with a variable for the part that differs between replicas. */
+/** Returns the hostname of the nodes. It contains a variable, so that each replica gets its own name. */
 function hostnameOf({ spec }: ProxyGroup): string {
   return spec.hostnamePrefix === '' ? '$(POD_NAME)' : `${spec.hostnamePrefix}-$(POD_INDEX)`;
 }
@@ -119,7 +122,10 @@ function podIndex(): V1EnvVar {
   return { name: 'POD_INDEX', valueFrom: { fieldRef: { fieldPath } } };
 }
 
-/** Forwards plain TCP. The gateway terminates TLS, for the node's own name and for the name of the Service. */
+/**
+ * Returns a serve configuration that forwards TCP without TLS termination. The gateway terminates TLS, for the name of
+ * the node and for that of the Service.
+ */
 function serveConfig(listen: string, service: string | undefined): object {
   const tcp = { 443: { TCPForward: listen, ProxyProtocol: 2 } };
   return { TCP: tcp, ...(service === undefined ? {} : { Services: { [service]: { TCP: tcp } } }) };

@@ -15,7 +15,7 @@ const CONDITIONS = {
   configured: 'KubeAPIServerProxyConfigured',
   available: 'ProxyGroupAvailable',
   ready: 'ProxyGroupReady',
-  /** Condition that only tailcast has, for groups with the annotation for additional clusters. */
+  /** Condition of groups with the annotation for additional clusters. The reference has no such condition. */
   clusters: 'KubeAPIServerProxyClusters',
 } as const;
 
@@ -74,7 +74,10 @@ export function withoutNotServed({ status }: ProxyGroup): readonly Condition[] {
   );
 }
 
-/** Desired conditions. A condition that is absent from this object stays unchanged. Null removes the condition. */
+/**
+ * Desired conditions. If this object lacks a condition, the condition stays unchanged. The value null removes the
+ * condition.
+ */
 export type Verdicts = Partial<Readonly<Record<keyof typeof CONDITIONS, GroupVerdict | null>>>;
 
 /** Observed state of a group. */
@@ -97,7 +100,10 @@ export interface ProxyGroupStatus {
   readonly url: string | null;
 }
 
-/** Number of replicas that accept callers: they have joined, and advertise the Service if there is one. */
+/**
+ * Returns the number of replicas that accept callers. Their nodes have joined, and advertise the Tailscale Service if
+ * there is one.
+ */
 export function backends({ nodes, service, readyPods }: Seen): number {
   const joined = nodes.filter(
     ({ deviceId, advertised }) =>
@@ -107,8 +113,8 @@ export function backends({ nodes, service, readyPods }: Seen): number {
 }
 
 /**
- * URL of the gateways: the name of the Tailscale Service in the domain of the nodes, or the name of the first node
- * that has joined.
+ * Returns the URL of the gateways. It contains the name of the Tailscale Service in the tailnet's domain. Without a
+ * Tailscale Service, it contains the name of the first node that has joined.
  */
 export function urlOf(seen: Seen): string | undefined {
   if (backends(seen) === 0) return undefined;

@@ -1,6 +1,6 @@
 /**
- * The signing key of all replicas of a Recorder. Replicas join the parts of a session only if they trust each other's
- * key.
+ * The signing key that all replicas of a Recorder share. A replica joins its parts of a session with those of other
+ * replicas only if it trusts their key.
  */
 import { generateKeyPairSync } from 'node:crypto';
 import { TailcastError } from '../../errors.ts';
@@ -20,9 +20,9 @@ export function evidenceSecretName(groupName: string): string {
 }
 
 /**
- * Creates the Secret unless it exists. The Secret has no owner and lacks the labels of the group, so it stays when the
- * Recorder is deleted. The recordings in the bucket stay as well. A new Recorder with the same name uses this key, so
- * it trusts these recordings.
+ * Creates the Secret unless it exists. Without an owner and the labels of the group, the Secret outlives the Recorder,
+ * like the recordings in the bucket. A new Recorder with the same name uses the same key, so it trusts the old
+ * recordings.
  *
  * @throws TailcastError `OBJECT_NOT_OURS`; KubeRefusal.
  */

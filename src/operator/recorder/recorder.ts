@@ -30,11 +30,13 @@ export const ANNOTATIONS = {
   volumeSize: 'tailcast.dev/volume-size',
   /** StorageClass of these PersistentVolumeClaims. Default: the default class of the cluster. */
   volumeClass: 'tailcast.dev/volume-class',
-  /** URL of an OpenSearch server for the search index. Turns the search on. */
+  /** URL of an OpenSearch server for the search index. If this annotation is set, the search is enabled. */
   searchUrl: 'tailcast.dev/search-url',
   /** Secret with the credentials for that server in the field `credentials`: user:password or a token, on one line. */
   searchCredentials: 'tailcast.dev/search-credentials',
-  /** Secret with the trusted CAs for that server in the field `ca.crt` (PEM). Default: the CAs of Node. */
+  /**
+   * Secret with the trusted CAs for that server in the field `ca.crt` (PEM). Default: the CAs that Node.js contains.
+   */
   searchCa: 'tailcast.dev/search-ca',
 } as const;
 
@@ -164,7 +166,7 @@ function storageOf(
     : { kind: 'volume', size, storageClass: annotations[ANNOTATIONS.volumeClass] };
 }
 
-/** Returns undefined if none of these annotations has a value. */
+/** Returns undefined if no annotation for the search has a value. */
 function searchServerOf({ annotations }: Resource['metadata']): RecorderSearchServer | undefined {
   const valueOf = (key: string): string | undefined =>
     annotations[key] === '' ? undefined : annotations[key];
@@ -175,8 +177,8 @@ function searchServerOf({ annotations }: Resource['metadata']): RecorderSearchSe
 }
 
 /**
- * Returns the problem of a Recorder. Problems that the reference (Tailscale's operator) also detects have the same
- * texts, because dashboards match them.
+ * Returns the problem of a Recorder. If the reference (Tailscale's operator) detects a problem too, the text is the
+ * reference's, because dashboards match it.
  */
 function problemOf({
   metadata,
@@ -206,7 +208,8 @@ function problemOf({
 }
 
 /**
- * Repeats the recorder's checks of its settings, so that an invalid Recorder gets an error instead of pods that exit.
+ * Repeats checks that the recorder process performs on its settings. With these checks, an invalid Recorder gets an
+ * error instead of pods that exit.
  */
 function problemOfSearch({ url: text, credentials }: RecorderSearchServer): string | undefined {
   const { searchUrl, searchCredentials, searchCa } = ANNOTATIONS;

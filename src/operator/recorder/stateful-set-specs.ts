@@ -1,7 +1,7 @@
 /**
  * The StatefulSet of a Recorder: the stock tailscale container and the recorder. The recorder identifies uploading
- * nodes with queries to the LocalAPI socket of tailscaled. Pure. The mapping of fields is documented in
- * `docs/operator.md`.
+ * nodes with queries to the LocalAPI socket of tailscaled. Pure. `docs/operator.md` documents how the fields of the
+ * Recorder are mapped.
  */
 import type {
   V1Container,
@@ -41,15 +41,18 @@ const SEARCH_DIRECTORY = `${SECRETS_DIRECTORY}/search`;
 /** Fields of the Secrets for the search server. The mounted files have the same names. */
 const SEARCH_CREDENTIALS = 'credentials';
 const SEARCH_CA = 'ca.crt';
-/** Time in which running uploads may finish. Afterwards the container has 15 s to close the remaining uploads. */
+/**
+ * Time in seconds that running uploads have to finish. Afterwards, the container has 15 s to close the remaining
+ * uploads.
+ */
 const DRAIN_SECONDS = 45;
 const GRACE_SECONDS = 60;
 
 /**
  * Returns the StatefulSet of a Recorder.
  *
- * The pod template does not depend on the number of replicas, so scaling restarts no pod. The selector has the fixed
- * labels only, so pod labels can change.
+ * The pod template does not depend on the number of replicas, so scaling restarts no pod. The selector contains only
+ * fixed labels, so users can change other labels of the pods.
  *
  * @param existing immutable parts of the existing StatefulSet, which the new one keeps
  */
@@ -226,7 +229,8 @@ function recorderEnvironment(recorder: DesiredRecorder, options: SpecOptions): r
 }
 
 /**
- * Translates the reference's destination into settings of the recorder: `s3://endpoint` with a bucket, or a directory.
+ * Translates the destination of the reference into settings of the recorder. A destination is `s3://endpoint` with a
+ * bucket, or a directory.
  */
 function storeVariables(destination: string, bucket: string): Readonly<Record<string, string>> {
   const endpoint = /^s3:\/\/(.*)$/.exec(destination)?.[1];
@@ -275,7 +279,7 @@ function searchVolumes({ credentials, ca }: RecorderSearchServer): readonly V1Vo
 /** Serve configuration of the player: HTTPS under the node's own name, which containerboot inserts. */
 function serveConfig({ statefulSet: wanted }: DesiredRecorder): object {
   const { env } = wanted.pod.container;
-  // Viewers use the listener for uploads, unless the user sets a separate listener.
+  // Viewers use the same listener as uploads, unless the Recorder sets a separate listener for reading.
   const listen = env.find(({ name }) => name === 'TAILCAST_READ_LISTEN')?.value ?? '';
   const port = Number(/:(\d{1,5})$/.exec(listen)?.[1] ?? UPLOAD_PORT);
   return {

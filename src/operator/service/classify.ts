@@ -16,7 +16,7 @@ export type Purpose =
 export function purposeOf(service: Service, servesUnclassed: boolean): Purpose {
   const { metadata, spec } = service;
   const { annotations } = metadata;
-  // A Service of a group has no proxy of its own.
+  // A Service of a ProxyGroup has no proxy of its own.
   if (isOfGroup(service)) return { kind: 'none' };
   const name = annotations[ANNOTATIONS.targetName];
   const address = addressIn(annotations);
@@ -93,7 +93,7 @@ function inwardPurpose({ spec }: Service): Purpose {
       message: 'headless Services cannot be exposed: there is no address to forward to. Give it a clusterIP',
     };
   }
-  // The API server will assign an address. This change of the Service starts a new reconciliation.
+  // When the API server assigns an address, this change of the Service starts a new reconciliation.
   if (spec.clusterIP === '') return { kind: 'invalid', message: 'the Service has no clusterIP' };
   return proxy({ kind: 'ingress', address: spec.clusterIP });
 }
@@ -171,14 +171,17 @@ function problemOfTarget(
 }
 
 /**
- * True for a target that the tailnet never routes. An unprivileged proxy would connect to such a target in its own pod
- * or on its own machine. Only local addresses have a zone, such as fe80::1%eth0.
+ * True for an address that is never reached through the tailnet. An unprivileged proxy would connect to its own pod or
+ * machine instead. Only local addresses have a zone, such as fe80::1%eth0.
  */
 function isLocal(address: string): boolean {
   return address.includes('%') || isLocalAddress(address);
 }
 
-/** True for a domain name with at least three labels. The domain of the tailnet depends on the control server. */
+/**
+ * True for a domain name with at least three labels. The suffix is not checked, because the domain of the tailnet
+ * depends on the control server.
+ */
 function isFullName(name: string): boolean {
   const labels = name.replace(/\.$/, '').split('.');
   return labels.join('.').length <= 253 && labels.length >= 3 && labels.every((label) => LABEL.test(label));

@@ -71,7 +71,7 @@ export function proxyClassNameOf(
   { labels, annotations }: Pick<KubeObject['metadata'], 'labels' | 'annotations'>,
   defaultClass: string,
 ): string {
-  // An empty name selects no class, so the default class applies.
+  // A label or annotation with an empty name is ignored, so the default class applies.
   const names = [labels?.[ANNOTATIONS.proxyClass], annotations?.[ANNOTATIONS.proxyClass]];
   return names.find((name) => name !== undefined && name !== '') ?? defaultClass;
 }

@@ -145,7 +145,7 @@ async function deploy(
   const proxy = proxyOf(service, resource, forwards?.duty ?? duty);
   const deployed = await deployProxy(deps, proxy, answer.proxyClass, found);
   if (isEgress(duty)) {
-    // The headless Service of the proxy resolves to its pods.
+    // The Service points to the name of the headless Service, which resolves to the pods of the proxy.
     const name = `${resource.group.name}.${deps.options.namespace}.svc.${choices.clusterDomain}`;
     await leadServiceTo(deps.client, service, name);
   }
@@ -186,8 +186,8 @@ function verdictOf(duty: Duty, { missing }: Deployed, unserved: string | undefin
 }
 
 /**
- * Returns the addresses for the status if the node has joined. Undefined keeps the previous addresses, for example
- * while the pod restarts.
+ * Returns the addresses for the status if the node has joined. Returns undefined to keep the previous addresses, for
+ * example while the pod restarts.
  */
 function shownIngress(
   service: Service,
@@ -200,8 +200,8 @@ function shownIngress(
 }
 
 /**
- * Returns the addresses for the status of a Service that is not a load balancer of the operator. Undefined keeps the
- * addresses that another load balancer controller has written.
+ * Returns the addresses for the status of a Service that is not a load balancer of the operator. Returns undefined to
+ * keep addresses from another load balancer controller.
  */
 function shownByOthers({ spec }: Service): readonly [] | undefined {
   return spec.type === 'LoadBalancer' ? undefined : [];
@@ -210,7 +210,7 @@ function shownByOthers({ spec }: Service): readonly [] | undefined {
 /** Clears the status of a Service that still exists but no longer belongs to the operator. */
 async function release(deps: ReconcilerDeps, service: Service, resource: Managed): Promise<boolean> {
   if (!service.metadata.finalizers.includes(FINALIZER)) return false;
-  // If the load balancer belongs to another class, its addresses are from another controller, and must stay.
+  // If the Service has another load balancer class, another controller has written its addresses, so they must stay.
   const { type, loadBalancerClass } = service.spec;
   const { annotations } = service.metadata;
   const shownByUs = type !== 'LoadBalancer' || isOurLoadBalancer({ type, loadBalancerClass }, true);
@@ -224,8 +224,8 @@ async function release(deps: ReconcilerDeps, service: Service, resource: Managed
 }
 
 /**
- * Returns the status without the entries of the Service's former proxy. The entries of the group that exposes the
- * Service now stay.
+ * Returns the status without the entries of the Service's former proxy. A ProxyGroup exposes the Service now, and its
+ * entries stay.
  */
 async function withoutNode(
   { client, options }: ReconcilerDeps,

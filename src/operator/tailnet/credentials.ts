@@ -12,7 +12,7 @@ import type { ApiCredentials } from '../tailscale-api.ts';
  */
 export type CreateIdToken = (audience: string) => Promise<string>;
 
-/** Lifetime of a token. The token is exchanged immediately. The API server's minimum is 600 s. */
+/** Lifetime of a token: the minimum that the API server permits, because the token is exchanged immediately. */
 const TOKEN_SECONDS = 600;
 
 const selfSchema = z.object({ status: z.object({ userInfo: z.object({ username: z.string() }) }) });
@@ -56,7 +56,7 @@ export function credentialsProblem(values: ReadonlyMap<string, string>): string 
 /**
  * Returns the credentials for the control server.
  *
- * @param values `client_id` with `client_secret`, or with `audience` for workload identity federation
+ * @param values `client_id`, together with `client_secret` or, for workload identity federation, with `audience`
  * @throws TailcastError `CONTROL_FAILED` if a value is missing; the errors of `createIdToken`
  */
 export async function apiCredentials(

@@ -44,7 +44,7 @@ export function createTailnetReconciler(
       const { metadata, status } = tailnet;
       const target = { kind: KINDS.tailnet, finalizer: FINALIZER, metadata };
       if (metadata.deletionTimestamp !== undefined || deps.leaving === true) {
-        // The reference (Tailscale's operator) adds this finalizer.
+        // tailcast does not add this finalizer, but the reference (Tailscale's operator) does.
         await removeFinalizer(deps, target);
         return undefined;
       }

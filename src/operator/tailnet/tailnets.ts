@@ -15,7 +15,7 @@ export type TailnetAnswer =
 export interface Tailnets {
   /**
    * @param name `spec.tailnet` of a resource; empty for the operator's own tailnet
-   * @throws TailcastError, KubeRefusal after a temporary failure
+   * @throws TailcastError or KubeRefusal after a temporary failure
    */
   of(name: string): Promise<TailnetAnswer>;
 }

@@ -6,8 +6,8 @@ import { kindOf, KINDS, type DesiredObject, type KubeObject, type ManagedFields 
 import { belongsTo, type NodeGroup, type ObjectOwner } from './workload.ts';
 
 /**
- * Annotation with a digest of the applied object. If an update only removes fields, a different digest still shows the
- * change.
+ * Annotation with a digest of the applied object. If an update only removes fields, only the different digest shows
+ * that the object has changed.
  */
 const APPLIED = 'tailcast.dev/applied';
 
@@ -47,7 +47,7 @@ function withDigest(desired: DesiredObject): DesiredObject {
 
 /**
  * True if the operator has applied this object before, and its fields have not changed since then. If the API server
- * normalizes a value, the object is treated as changed, and applied again.
+ * has normalized a value, the object counts as changed, and the operator applies it again.
  */
 function isUnchanged(existing: KubeObject, desired: DesiredObject): boolean {
   return existing.metadata.annotations?.[APPLIED] === digestOf(desired) && hasFields(existing, desired);
@@ -81,9 +81,9 @@ function isEmpty(value: unknown): boolean {
 }
 
 /**
- * Returns the managed fields after the transfer of another operator's fields to this operator, as in client-go's
- * csaupgrade. The next server-side apply then also removes fields that only the other operator has set. Returns
- * undefined if this operator has an entry already, or if no other operator has one.
+ * Transfers the managed fields of another operator to this operator, as in client-go's csaupgrade, and returns the
+ * result. The next server-side apply then also removes fields that only the other operator has set. Returns undefined
+ * if this operator has an entry already, or if no other operator has one.
  */
 export function adoptedFields(
   object: KubeObject,
@@ -104,7 +104,7 @@ export function adoptedFields(
   return [merged, ...entries.filter((entry) => !isOperators(entry))];
 }
 
-/** True if the entry is from a program that wrote the complete object, and not from kubectl. */
+/** True if an operator wrote the entry: a program, other than kubectl, that wrote the complete object. */
 function isOperators({ manager, operation, subresource }: ManagedFields): boolean {
   return (
     operation === 'Update' &&
@@ -144,7 +144,7 @@ export async function applyOwned(
   // A cluster may have thousands of proxies, so their unchanged objects are not written again.
   if (!group.owned && existing !== undefined && isUnchanged(existing, desired)) return;
   const kind = kindOf(desired);
-  // Secrets keep their managed fields, because tailscaled writes its own fields into them.
+  // The managed fields of Secrets are not transferred, because tailscaled writes its own fields into Secrets.
   const managedFields =
     existing === undefined || kind === KINDS.secret ? undefined : adoptedFields(existing, FIELD_MANAGER);
   if (existing !== undefined && kind !== undefined && managedFields !== undefined) {

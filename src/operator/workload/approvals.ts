@@ -15,7 +15,7 @@ export interface Approvals {
 }
 
 export function createApprovals({ log }: Pick<ReconcilerDeps, 'log'>): Approvals {
-  /** Approved routes by node. They avoid a request in each reconciliation. */
+  /** Routes that this process has approved, by node. With this cache, a reconciliation needs no request. */
   const approved = new Map<string, string>();
 
   async function approve(
@@ -43,7 +43,7 @@ export function createApprovals({ log }: Pick<ReconcilerDeps, 'log'>): Approvals
     async see(control, nodes, routes) {
       let pending: string | undefined;
       for (const { state, control: device } of nodes) {
-        // Without a response of the control server, the node ID in the state Secret is not checked.
+        // Without a node from the control server, nothing confirms that the node ID in the state Secret is correct.
         if (state.deviceId !== undefined && device !== undefined) {
           pending = (await approve(control, state.deviceId, routes)) ?? pending;
         }

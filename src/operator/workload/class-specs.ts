@@ -19,9 +19,9 @@ type Plain<T> = { [Key in keyof T]: T[Key] };
 type PodTemplate = V1StatefulSetSpec['template'];
 
 /**
- * Returns the StatefulSet with the settings of a class. The operator's labels, the selector and the annotations of the
- * last configuration stay. Security contexts of the pod and its containers are replaced completely, even by empty
- * ones. The user's environment variables override those of the operator.
+ * Returns the StatefulSet with the settings of a class. The class cannot change the operator's labels, the selector,
+ * and the annotations with the last configuration. Security contexts in the class replace the operator's completely,
+ * even if they are empty. The user's environment variables override those of the operator.
  */
 export function withClass(
   desired: DesiredStatefulSet,
@@ -97,7 +97,7 @@ function tailscaleWith(
   duty: Duty,
 ): V1Container {
   const { tailscaleContainer } = statefulSet.pod;
-  // All ports of these pods belong to the Service.
+  // These pods have no free port for metrics or debugging, because they forward all ports for the Service.
   const outward = isEgress(duty) || duty.kind === 'forward-out';
   const metrics = spec.metrics.enable && !outward;
   const debug = tailscaleContainer.debug.enable && !outward;
@@ -133,7 +133,7 @@ function tailscaleWith(
 function containerWith(container: Plain<V1Container>, spec: ContainerOverrides): V1Container {
   const { env, image, imagePullPolicy, resources, securityContext } = spec;
   const named = new Set(env.map(({ name }) => name));
-  // Server-side apply rejects duplicate names, so only the last value of a variable stays.
+  // Server-side apply rejects duplicate names, so of several variables with the same name only the last one stays.
   const last = new Map(env.map(({ name, value }) => [name, value]));
   const merged = [
     ...(container.env ?? []).filter(({ name }) => !named.has(name)),

@@ -1,6 +1,6 @@
 /**
- * Removes objects that a group no longer needs: surplus replicas and ServiceAccounts. Removes all objects of a deleted
- * group. Effects.
+ * Removes objects that a group no longer needs, such as surplus replicas. For a deleted group, removes all objects.
+ * Effects.
  */
 import type { Logger } from '../../observe/logger.ts';
 import type { TailnetControl } from '../auth-keys.ts';
@@ -19,8 +19,8 @@ export interface CleanupDeps {
 }
 
 /**
- * Removes surplus replicas after a scale-down. Each replica is removed after its pod, because a running pod could join
- * again or rewrite its state.
+ * Removes surplus replicas after a scale-down. A replica's node and Secrets are removed after its pod, because a
+ * running pod could join again or rewrite its state.
  *
  * @returns false if a pod still exists and another pass is necessary
  */
@@ -47,7 +47,7 @@ export async function removeSurplus(
   return complete;
 }
 
-/** Removes earlier ServiceAccounts of the group, whose names differ from the name of the current ServiceAccount. */
+/** Removes ServiceAccounts that the group used under an earlier name. */
 export async function removeStaleAccounts(
   deps: CleanupDeps,
   group: NodeGroup,
@@ -80,7 +80,8 @@ export async function removeStaleServices(
  *
  * @param how.control control server of the nodes; undefined if the `Tailnet` resource was deleted, so that the nodes
  *   stay in the tailnet
- * @param how.waitForPods false if the maximum waiting time for pods is over
+ * @param how.waitForPods false if the maximum waiting time is over; the function then does not wait until the pods are
+ * gone
  * @param how.goWithResource true if the garbage collector deletes the objects with an owner reference
  * @returns `waiting` while pods exist; otherwise the nodes that are still in the tailnet
  */
@@ -138,9 +139,9 @@ async function removeSecrets(deps: CleanupDeps, group: NodeGroup, observed: Obse
 }
 
 /**
- * Revokes the key of a replica, then removes its node from the tailnet, so that no node can join afterwards. The state
- * Secret is read again first, because the pod may have written to it. A Secret of another group can have the same name,
- * because names of objects contain a short hash. Its node stays.
+ * Revokes the key of a replica, then removes its node from the tailnet, so that no node can join afterwards. First, the
+ * state Secret is read again, because the pod may have written to it. The Secret may belong to another group, because
+ * names contain only a short hash; the node then stays.
  */
 async function leaveTailnet(
   deps: CleanupDeps,

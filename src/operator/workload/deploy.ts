@@ -23,7 +23,9 @@ import {
   stateSecret,
 } from './object-specs.ts';
 
-/** Desired objects of a group. Some of them depend on information from the control server, or on existing objects. */
+/**
+ * Desired objects of a group. Functions return the objects that depend on the control server or on existing objects.
+ */
 export interface DesiredWorkload {
   readonly group: NodeGroup;
   readonly statefulSet: (options: SpecOptions, existing?: ImmutableParts) => DesiredStatefulSet;
@@ -32,8 +34,8 @@ export interface DesiredWorkload {
   /** Headless Service of the pods. */
   readonly service?: DesiredObject;
   /**
-   * Returns the data for the state Secret of a replica. Default: the auth key, which is undefined after the node has
-   * joined.
+   * Returns the data for the state Secret of a replica. Default: only the auth key. The key is undefined after the node
+   * has joined.
    */
   readonly stateData?: (
     ordinal: number,
@@ -47,7 +49,7 @@ export interface Deployed {
   readonly nodes: readonly ReplicaNode[];
   /** True while the StatefulSet is being recreated. */
   readonly recreating: boolean;
-  /** False while the StatefulSet is being recreated, or surplus replicas are being removed. */
+  /** False while the StatefulSet is being recreated or surplus replicas are being removed. */
   readonly settled: boolean;
   /** Description of the condition that the nodes do not meet yet; undefined if all nodes are ready. */
   readonly missing: string | undefined;
@@ -168,14 +170,14 @@ const existingSchema = z.object({
   }),
 });
 
-/** Returns immutable fields of an existing StatefulSet, which the new one must repeat. */
+/** Returns the immutable fields of an existing StatefulSet. The desired StatefulSet must have the same values. */
 export function immutablePartsOf(existing: KubeObject): ImmutableParts {
   return { podManagementPolicy: existingSchema.parse(existing).spec.podManagementPolicy };
 }
 
 /**
- * True if immutable fields differ: the selector or the volume claim templates. The StatefulSet is then deleted without
- * its pods, and the new StatefulSet adopts these pods. The recreation itself therefore restarts no pod.
+ * True if the selector or the volume claim templates differ, which are immutable. The operator then deletes the
+ * StatefulSet without its pods, and the new StatefulSet adopts them. The recreation itself therefore restarts no pod.
  */
 export function mustRecreate(existing: KubeObject, desired: DesiredStatefulSet): boolean {
   const { spec } = existingSchema.parse(existing);

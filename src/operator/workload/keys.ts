@@ -10,12 +10,12 @@ import type { NodeGroup } from './workload.ts';
 
 /** Lifetime of a key. Pods use keys within seconds of their creation, and a leaked key should expire soon. */
 export const KEY_LIFETIME_MS = 60 * 60 * 1000;
-/** Remaining lifetime below which a key is not used any more. */
+/** If the remaining lifetime of a key is shorter than this, the key counts as expired. */
 const EXPIRY_MARGIN_MS = 60_000;
 
 /**
- * Minimum age at which the operator checks at the control server whether a stored key is spent. The node of a younger
- * key may still be joining.
+ * Minimum age of a stored key at which the operator checks whether the key is spent. With a younger key, the node may
+ * still be joining.
  */
 export const SPENT_AFTER_MS = 120_000;
 
@@ -26,14 +26,14 @@ export type KeyDecision =
   | { readonly kind: 'none' }
   | { readonly kind: 'create' }
   /**
-   * `requested`: the pod reports that its node cannot log in any more. The node is removed before a new key is
-   * created.
+   * `requested`: the pod reports that its node cannot log in any more. Before the operator creates a new key, it
+   * removes the node from the tailnet.
    */
   | { readonly kind: 'replace'; readonly reason: ReplaceReason };
 
 /** State of one replica's key. */
 export interface KeyFacts {
-  /** Key in the auth Secret; undefined or empty if there is none. */
+  /** Key in the auth Secret. It is undefined without a Secret, and empty if the Secret contains no key. */
   readonly stored: StoredKey | undefined;
   /** Node of the replica, if it exists. */
   readonly deviceId: string | undefined;
@@ -47,9 +47,9 @@ export interface KeyFacts {
 
 /**
  * Decides whether a replica keeps its key, or needs a new one. A pod requests a new key by reporting a broken key. The
- * request is accepted if it contains the stored key, or if no key is stored. Other requests are ignored, because the
- * pod has not read the newer key yet. Without a request, a replica whose node has not joined needs a valid key with the
- * desired tags.
+ * request is accepted if it contains the stored key, or if no key is stored. A request with another key is ignored,
+ * because the pod has not yet read the stored key, which is newer. Without a request, a replica whose node has not
+ * joined needs a valid key with the desired tags.
  */
 export function decideKey({ stored, deviceId, brokenKey, ...facts }: KeyFacts): KeyDecision {
   const key = stored?.key ?? '';
@@ -208,7 +208,7 @@ export class KeyKeeper {
       spent: node.deviceId === undefined && (await this.#isSpent(replica, before, node.removed)),
       nowMs: this.#deps.nowMs(),
     });
-    // The tags of an unknown node do not change.
+    // If the control server did not return the node, its tags stay unchanged.
     const followed = node.device === undefined ? undefined : node.deviceId;
     const stored = await this.#carryOut(replica, decision, before, followed, write);
     const wanted = node.deviceId === undefined || state.brokenKey !== undefined;
@@ -228,7 +228,8 @@ export class KeyKeeper {
 
   /**
    * Reads the node of a replica. If the control server does not know the node any more, a user has removed it, and the
-   * replica must join again. The node of another machine counts as removed.
+   * replica must join again. If the machine key of the node differs from that in the Secret, the node belongs to
+   * another machine, and counts as removed.
    */
   async #readDevice(
     { control, secrets }: ReplicaWithSecrets,
@@ -299,7 +300,7 @@ export class KeyKeeper {
         `auth key re-issuance rate limit exceeded for ${group.kind} "${group.name}", will retry with backoff`,
       );
     }
-    // The pod discards its old identity when it gets the new key.
+    // The old node is removed, because the pod discards its old identity when it gets the new key.
     if (reason === 'requested' && secrets.state !== undefined)
       await removeNode(this.#deps, secrets.state, control);
     const stored = await this.#create(replica);
@@ -319,7 +320,10 @@ export class KeyKeeper {
     return response?.answer === false;
   }
 
-  /** Sends a query to the control server. If the query fails, the error is logged, and the reconciliation continues. */
+  /**
+   * Sends a query to the control server. If the query fails, logs the error and returns undefined, so that the
+   * reconciliation continues.
+   */
   async #query<T>(what: string, question: () => Promise<T>): Promise<{ readonly answer: T } | undefined> {
     try {
       return { answer: await question() };
@@ -339,8 +343,8 @@ export class KeyKeeper {
 }
 
 /**
- * Updates the tags of a joined node at the control server. Does not update the tags if the auth Secret lacks the
- * annotation with the tags of the key.
+ * Updates the tags of a joined node at the control server, unless the auth Secret lacks the annotation with the tags of
+ * its key.
  */
 async function followTags(
   stored: StoredKey,

@@ -1,7 +1,7 @@
 /**
- * Ensures that each name in a tailnet belongs to only one resource. The names are those of nodes and Tailscale
- * Services, and the resources are of all kinds and namespaces. One ConfigMap for each name contains the uid of its
- * owner. The first resource that creates the ConfigMap owns the name. Effects.
+ * Ensures that each name in a tailnet belongs to only one resource. This applies to the names of nodes and Tailscale
+ * Services, across resources of all kinds and namespaces. Each name has a ConfigMap that contains the uid of the name's
+ * owner: the resource for which the ConfigMap was first created. Effects.
  */
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
@@ -22,15 +22,15 @@ export interface NameClaim {
     readonly name: string;
     readonly uid: string;
   };
-  /** The `Tailnet` resource. Empty for the tailnet of the operator. */
+  /** Name of the `Tailnet` resource; empty for the tailnet of the operator. */
   readonly tailnet: string;
-  /** First labels of the names in the tailnet. Upper and lower case are equal. */
+  /** First DNS labels of the names in the tailnet, in upper or lower case. */
   readonly names: readonly string[];
 }
 
-/** Label of each ConfigMap with the uid of the owner. */
+/** Label of these ConfigMaps. Its value is the uid of the owner. */
 const OWNER = 'tailcast.dev/name-owner';
-/** Number of attempts while another operator creates or removes the same ConfigMap. */
+/** Maximum number of attempts if another operator creates or removes the same ConfigMap at the same time. */
 const ATTEMPTS = 3;
 
 const ownerSchema = z.object({
@@ -46,7 +46,7 @@ type Owner = z.infer<typeof ownerSchema>;
  * Makes a resource the owner of its names.
  *
  * @returns the reason and the owner if one of the names is taken; undefined if the resource owns all names
- * @throws KubeRefusal; Error if a foreign ConfigMap has the required name
+ * @throws KubeRefusal; Error if the operator did not create the ConfigMap with this name
  */
 export async function claimNames(deps: NamesDeps, claim: NameClaim): Promise<string | undefined> {
   for (const name of new Set(claim.names)) {
@@ -70,12 +70,12 @@ export async function releaseNames(deps: NamesDeps, claim: NameClaim): Promise<v
   }
 }
 
-/** Selects the ConfigMaps of all names. */
+/** Returns a selection of all ConfigMaps that record owners of names. */
 export function nameSelection(namespace: string): Selection {
   return { kind: KINDS.configMap, namespace, labelSelector: OWNER };
 }
 
-/** Returns the names of the ConfigMaps of all names, by the uid of the owner. */
+/** Returns the names of these ConfigMaps, by the uid of the owner. */
 export async function namesByOwner({
   cache,
   options,
@@ -89,8 +89,8 @@ export async function namesByOwner({
 }
 
 /**
- * True if the name of a node belongs to the owner of these ConfigMaps. The control server adds a number to a name that
- * another node has.
+ * True if the owner of these ConfigMaps owns the name of the node. A number at the end is ignored, because the control
+ * server adds it if another node has the same name.
  */
 export function ownsNodeName(owned: readonly string[], dnsName: string): boolean {
   const [label = ''] = dnsName.split('.', 1);
@@ -143,7 +143,7 @@ async function claimName(
     const owner = ownerIn(existing, namespace);
     if (owner.uid === uid) return undefined;
     if (await exists(client, owner)) return owner;
-    // The owner was deleted while it did not have the operator's finalizer.
+    // The owner no longer exists. It was deleted without the operator's finalizer, so its ConfigMap is left over.
     await client.remove(KINDS.configMap, { namespace, name }, { uid: existing.metadata.uid });
   }
   throw new Error(`ConfigMap ${namespace}/${name}: another operator changes it at the same time`);

@@ -12,7 +12,7 @@ export interface NodeState {
   /** MagicDNS name without the trailing dot. */
   readonly dnsName: string | undefined;
   readonly addresses: readonly string[];
-  /** False if the node reported that it has no certificate. */
+  /** False if the node has reported that it cannot get a certificate. */
   readonly https: boolean;
   /** Tailscale Services that the node advertises. */
   readonly advertised: readonly string[];
@@ -43,8 +43,8 @@ export function readNodeState(secret: KubeObject): NodeState {
   const data = secretData(secret);
   const profile = readProfile(data);
   const login = profile?.Config?.UserProfile?.LoginName;
-  // The login name of a tagged node is the node's name at Tailscale's control server. Other control servers may store
-  // "tagged-devices".
+  // At Tailscale's control server, the login name of a tagged node is the name of the node. Other control servers may
+  // set it to "tagged-devices".
   const fromProfile = login?.includes('.') === true && !login.includes('@') ? login : undefined;
   const dnsName = data.get('device_fqdn') ?? fromProfile;
   return {
@@ -77,8 +77,8 @@ export function machineKeyOf(secret: KubeObject): string | undefined {
 }
 
 /**
- * True if the node belongs to the replica with this state Secret. The pod can write any node ID into the Secret, but
- * only the node's own machine has the private key.
+ * True if the node belongs to the replica with this state Secret. The node ID in the Secret is no proof, because the
+ * pod can write any ID. Only the node's own machine has the private key.
  */
 export function isNodeOf(secret: KubeObject, { machineKey = '' }: TailnetDevice): boolean {
   return machineKey === '' || machineKey === machineKeyOf(secret);

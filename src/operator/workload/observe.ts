@@ -11,16 +11,16 @@ import {
 } from './workload.ts';
 
 export interface Observed {
-  /** Secrets that have the group's labels or a name that the group needs, by name. */
+  /** Secrets by name. Each has the labels of the group, or a name that the group needs. */
   readonly secrets: ReadonlyMap<string, KubeObject>;
-  /** ServiceAccounts with the group's labels and any name. */
+  /** ServiceAccounts with the group's labels, whatever their name is. */
   readonly serviceAccounts: readonly KubeObject[];
   readonly serviceAccount: KubeObject | undefined;
   readonly role: KubeObject | undefined;
   readonly roleBinding: KubeObject | undefined;
   readonly statefulSet: KubeObject | undefined;
   readonly disruptionBudget: KubeObject | undefined;
-  /** Services with the group's labels or name; empty if the resource owns all its objects. */
+  /** Services that have the labels or the name of the group; empty if the resource owns all its objects. */
   readonly services: readonly KubeObject[];
   /** Uids of existing pods in any state, by name. */
   readonly pods: ReadonlyMap<string, string>;
@@ -36,7 +36,8 @@ export async function observe(client: Reader, group: NodeGroup, namespace: strin
   const named = (kind: ResourceKind, wanted: string): Promise<KubeObject | undefined> =>
     client.get(kind, { namespace, name: wanted });
   /**
-   * Returns the Services with the group's labels, and the Service with the group's name, even if it lacks the labels.
+   * Returns the Services with the group's labels. Also returns the Service with the group's name, even if this Service
+   * lacks the labels.
    */
   async function servicesOf(): Promise<readonly KubeObject[]> {
     const labelled = await listed(KINDS.service, false);

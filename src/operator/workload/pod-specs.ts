@@ -59,8 +59,8 @@ export function httpProbe(
 }
 
 /**
- * Readiness and liveness probes on the ops listener of the tailcast container. Without this listener there are no
- * probes.
+ * Readiness and liveness probes, which connect to the operations listener of the tailcast container. Without this
+ * listener, the container has no probes.
  */
 export function opsProbes(
   env: readonly V1EnvVar[],
@@ -77,8 +77,8 @@ export function opsProbes(
 }
 
 /**
- * Returns the problem with the address of a listener in the user's variables, or undefined. Probes, Services and peers
- * need a fixed port.
+ * Returns the problem with a listen address in the user's variables, or undefined. Listeners need a fixed port, to
+ * which probes, Services and peers connect.
  */
 export function problemOfListeners(
   env: Iterable<readonly [name: string, value: string]>,
@@ -99,7 +99,7 @@ export function podFacts(): readonly V1EnvVar[] {
   ];
 }
 
-/** Spreads replicas over different machines if possible. */
+/** Constraint that spreads replicas over different machines, if possible. */
 export function spreadOver(labels: Readonly<Record<string, string>>): V1TopologySpreadConstraint[] {
   return [
     {

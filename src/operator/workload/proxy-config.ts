@@ -11,8 +11,8 @@ export const SERVE_CONFIG = 'serve-config';
 /** File of the ingress table for a server of tailcast; see `wire/ingress-table`. */
 export const TABLE = 'ingress-table';
 /**
- * File of the forwarding rules. It must not have the name of the field in which containerboot reports the applied
- * rules, because both are in the same Secret.
+ * File of the forwarding rules. It is in the same Secret as the field in which containerboot reports the applied rules,
+ * so the names must differ.
  */
 export const RULES = 'ingress-rules';
 

@@ -1,7 +1,7 @@
 /**
  * The objects of a proxy: a headless Service, and a StatefulSet with the stock tailscale container. If the proxy
  * forwards packets, tailscaled runs in kernel mode, and otherwise in userspace mode. Names, labels and variables are
- * those of the reference (Tailscale's operator), so that its objects can be adopted. Pure.
+ * those of the reference (Tailscale's operator), so that this operator can adopt the reference's objects. Pure.
  */
 import type {
   V1Container,
@@ -44,12 +44,12 @@ const TABLE_VOLUME = 'ingress-table';
 /** Port of containerboot's health check and metrics. */
 export const LOCAL_PORT = 9002;
 /**
- * Minimum number of replicas whose configuration every pod mounts. In larger groups, the number is rounded up to a
- * multiple of this minimum. Scaling up to the rounded number therefore restarts no pod.
+ * Every pod mounts the configurations of at least this number of replicas. In larger groups, the number of replicas is
+ * rounded up to a multiple of it. Scaling up to the rounded number therefore restarts no pod.
  */
 const MOUNTED_AT_LEAST = 4;
 
-/** Prefix of annotations that show the last configuration to users who inspect a pod. */
+/** Prefix of annotations with the last configuration, for users who inspect a pod. */
 export const LAST_SET = 'tailscale.com/operator-last-set-';
 
 /** Headless Service through which egress Services find the pods. */
@@ -61,8 +61,8 @@ export function headlessService({ group }: Proxy, options: SpecOptions): Desired
     spec: {
       clusterIP: 'None',
       ipFamilyPolicy: 'PreferDualStack',
-      // Pods that are not ready are excluded, so that egress connections reach the old pod until the new one has its
-      // rules.
+      // The Service excludes pods that are not ready. During a roll-out, egress connections therefore reach the old pod
+      // until the new pod has its rules.
       publishNotReadyAddresses: false,
       selector: selectorOf(group.uid),
     },
@@ -147,8 +147,8 @@ function lastSet(duty: Duty): Record<string, string> {
 }
 
 /**
- * Readiness gates of pods. The operator opens the gate of a pod that has taken over, and the roll-out then replaces
- * the next pod.
+ * Readiness gates of pods. The operator opens the gate of a new pod when the pod has applied its rules. The roll-out
+ * then replaces the next pod.
  */
 export const GATES = {
   egress: 'tailscale.com/egress-services',
@@ -166,9 +166,9 @@ function handingOver({ kind }: Duty): Pick<V1PodSpec, 'terminationGracePeriodSec
 }
 
 /**
- * Lifecycle hook before termination, during which callers switch to other pods. In egress groups, containerboot
- * implements the hook. In ingress groups, the hook stops the advertisement of routes, and the pod forwards packets for
- * another 10 s. containerboot itself stops the advertisement of Tailscale Services.
+ * Lifecycle hook before termination, during which callers switch to other pods. In egress groups, the hook calls
+ * containerboot, which implements the switch. In ingress groups, the hook stops the advertisement of routes, and the
+ * pod forwards packets for another 10 s. containerboot stops the advertisement of Tailscale Services without the hook.
  */
 function beforeEnd({ kind }: Duty): Pick<V1Container, 'lifecycle'> {
   if (kind === 'egress-group') {
@@ -260,7 +260,7 @@ function securityOf(duty: Duty): V1SecurityContext {
     : { allowPrivilegeEscalation: false, capabilities: { drop: ['ALL'] } };
 }
 
-/** True if the pod forwards all incoming packets to the tailnet, including probes. */
+/** True if the pod forwards all incoming packets to the tailnet. Packets of probes are no exception. */
 export function isEgress({ kind }: Duty): boolean {
   return kind === 'egress-address' || kind === 'egress-name';
 }
@@ -270,8 +270,8 @@ const SCRATCH_VOLUME = 'tailscale-tmp';
 /** First port that unprivileged processes may use by default. */
 const FIRST_FREE_PORT = 1024;
 /**
- * Port for the health checks of the tailcast container. A forwarder uses the next higher port that its Service does
- * not use.
+ * Port for the health checks of the tailcast container. If a forwarder's Service uses this port, the forwarder takes
+ * the next free one above it.
  */
 const OPS_PORT = 9005;
 
@@ -297,8 +297,8 @@ function sharesSocket(duty: Duty): boolean {
 }
 
 /**
- * Container with tailcast's ingress server. It terminates TLS with the Ingress's own certificates for connections that
- * tailscaled forwards to the server's default listeners.
+ * Container with tailcast's ingress server. tailscaled forwards connections to the server's default listeners. The
+ * server terminates TLS with the certificates of the Ingress.
  */
 function ingressContainer({ recorderImage }: SpecOptions): V1Container {
   const env = [
@@ -320,7 +320,7 @@ function ingressContainer({ recorderImage }: SpecOptions): V1Container {
 }
 
 /**
- * Container with tailcast's forwarder, which listens on the ports of the Service, and dials the same ports of the
+ * Container with tailcast's forwarder. It listens on the ports of the Service, and connects to the same ports of the
  * target through tailscaled.
  */
 function forwarderContainer(
@@ -384,8 +384,8 @@ function dutyVariables(duty: Duty): readonly V1EnvVar[] {
       return variables({
         ...serveFrom,
         ...(duty.table === undefined ? {} : { TS_SOCKET: SOCKET }),
-        // Only the ACME account of a certificate may refer to the certificate in a renewal order. With this variable,
-        // the order contains no such reference.
+        // A renewal order of ACME may name the previous certificate only if the same ACME account got that certificate.
+        // With this variable, tailscaled does not name it.
         TS_DEBUG_ACME_FORCE_RENEWAL: 'true',
         TS_INTERNAL_APP: 'k8s-operator-ingress-resource',
       });
@@ -398,12 +398,12 @@ function dutyVariables(duty: Duty): readonly V1EnvVar[] {
   }
 }
 
-/** Addresses of the pod. The operator compares them with the addresses in reports. */
+/** Addresses of the pod. Reports of the pod contain them, so that the operator recognizes reports of earlier pods. */
 const POD_ADDRESSES: V1EnvVar = { name: 'POD_IPS', valueFrom: { fieldRef: { fieldPath: 'status.podIPs' } } };
 
-/** Variables that enable containerboot's health check, which succeeds after the rules are in effect. */
+/** Variables that enable containerboot's health check. The check succeeds when the rules are in effect. */
 function healthVariables(duty: Duty): readonly V1EnvVar[] {
-  // All ports belong to the Service, so containerboot cannot listen for health checks.
+  // The pod forwards all ports for the Service, so containerboot has no port for health checks.
   if (isEgress(duty) || duty.kind === 'forward-out') return [];
   // The front Services may have addresses of both families, so containerboot listens on its default address, which
   // includes both.
@@ -422,8 +422,8 @@ function mountedOrdinals(replicas: number): readonly number[] {
 }
 
 /**
- * Volumes with the configuration from the state Secrets, but without the state. The volumes are optional, so a missing
- * Secret does not block a pod.
+ * Volumes with the configurations that the state Secrets contain, but without the state. The Secrets are optional, so a
+ * missing one does not block a pod.
  */
 function configVolumes({ name, replicas }: NodeGroup, { kind }: Duty): V1Volume[] {
   const keys = kind === 'ingress-group' ? [...CONFIG_FILES, SERVE_CONFIG, RULES] : CONFIG_FILES;

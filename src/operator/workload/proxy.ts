@@ -9,7 +9,7 @@ import { UNPRIVILEGED, isUnprivileged } from './unprivileged.ts';
 import type { ReconcilerDeps, Observation } from './reconciler.ts';
 import { type ProxyClass, parseProxyClass, isReady } from '../proxy-class/resource.ts';
 
-/** The ProxyClass of a proxy, or the reason why the proxy must wait. */
+/** The ProxyClass of a proxy, or the reason why the proxy must wait for its class. */
 export type ClassAnswer =
   | { readonly kind: 'found'; readonly proxyClass: ProxyClass | undefined }
   | { readonly kind: 'waits'; readonly message: string };
@@ -40,9 +40,9 @@ export async function classOf(
 }
 
 /**
- * Returns the name of the existing objects of a parent, or undefined if the parent has no objects. The name must be
- * read from the cluster, because the names of the reference (Tailscale's operator) differ from those of tailcast. If
- * there is no StatefulSet, the Secrets show the name, because they are deleted after the StatefulSet.
+ * Returns the name of the existing objects of a parent, or undefined if the parent has no objects. The name is read
+ * from the cluster, because the reference (Tailscale's operator) may have created the objects, with other names than
+ * tailcast. If the StatefulSet is gone, its Secrets still show the name, because they are deleted later.
  *
  * @throws Error if the objects of the parent have two different names
  */

@@ -1,5 +1,6 @@
 /**
- * Readiness of a proxy: its pods are ready, its nodes have joined, and their rules are in place. Opens readiness gates.
+ * Checks whether a proxy is ready: its pods are ready, and its nodes have joined and applied their rules. Also opens
+ * readiness gates.
  */
 import { z } from 'zod';
 import { type KubeObject, KINDS } from '../kube-object.ts';
@@ -19,7 +20,7 @@ const statusSchema = z.object({
     .prefault({}),
 });
 
-/** Returns the missing condition of a proxy, or undefined if it is ready. */
+/** Returns the condition that a proxy does not meet yet, or undefined if it is ready. */
 export function missingCondition(
   group: NodeGroup,
   nodes: readonly ReplicaNode[],
@@ -78,7 +79,7 @@ export interface GatedPod {
   /** True if the pod is being deleted. */
   readonly going: boolean;
   readonly gate: boolean;
-  /** Index of the gate's condition in the status of the pod; -1 if it is missing. */
+  /** Index of the gate's condition in the list of the pod's conditions; -1 if the list lacks it. */
   readonly gateAt: number;
 }
 
@@ -101,8 +102,7 @@ export function readGatedPod(object: KubeObject, gate: string): GatedPod {
 }
 
 /**
- * True if the report is from this pod, according to its addresses. The Secret may still contain the report of an
- * earlier pod.
+ * True if the addresses in the report are those of this pod. The Secret may still contain the report of an earlier pod.
  */
 export function isBy(
   { addresses }: Pick<GatedPod, 'addresses'>,
@@ -111,7 +111,7 @@ export function isBy(
   return [podIPv4, podIPv6].some((ip) => ip !== '' && addresses.includes(ip));
 }
 
-/** Opens the readiness gate of a pod that has taken over. */
+/** Opens the readiness gate of a pod: sets the condition in its status to true. */
 export async function openPodGate(
   { client, clock }: Pick<ReconcilerDeps, 'client' | 'clock'>,
   { object, gateAt }: GatedPod,

@@ -66,7 +66,7 @@ export interface Managed {
 
 /** Interval between passes while pods are stopping, in milliseconds. */
 export const SHORT_MS = 1000;
-/** Interval between passes for a resource whose name or tags the operator refuses, in milliseconds. */
+/** Interval in milliseconds between passes for a resource whose names or tags the operator refuses. */
 export const REFUSED_RETRY_MS = 60_000;
 /**
  * Maximum time in milliseconds that the operator waits for the pods of a deleted resource to stop. Pods on an
@@ -138,7 +138,7 @@ async function finish(
   if (!finalizers.includes(finalizer)) return undefined;
   const tailnet = await tailnets.of(managed.tailnet);
   const observed = await observe(client, group, options.namespace);
-  // A resource that is not being deleted has no deletion time, so the operator waits for its pods without a limit.
+  // If the resource is not being deleted, it has no deletion time, so the wait for its pods has no limit.
   const waitForPods =
     deletionTimestamp === undefined || clock.now() - Date.parse(deletionTimestamp) < POD_PATIENCE_MS;
   const control = tailnet.kind === 'found' ? tailnet.control : undefined;
@@ -184,7 +184,7 @@ export interface Observation {
   readonly observed: Observed;
 }
 
-/** The part of a reconciler that differs between kinds of resources. */
+/** The parts of a reconciler that depend on the kind of resource. */
 export interface ReconcilerSpec<Resource> {
   readonly kind: ResourceKind;
   /** Uids of deployed resources. A metric shows their number. */
@@ -207,20 +207,21 @@ export interface ReconcilerSpec<Resource> {
   /** Returns the names that the nodes of a resource use in the tailnet; empty while the resource is invalid. */
   names(resource: Resource, managed: Managed): readonly string[];
   /**
-   * True for gateways and recorders. Other resources must not use the tags of gateways and recorders. Default: false.
+   * True for resources whose nodes are gateways or recorders. Other resources must not use the tags of these nodes.
+   * Default: false.
    */
   readonly isTrusted?: boolean;
   /** @returns time until the next pass, as in `Reconciler` */
   deploy(resource: Resource, managed: Managed, found: Observation): Promise<number | undefined>;
   /** Writes to the status of the resource why it is not ready. */
   notReady(resource: Resource, reason: FailureReason, message: string): Promise<void>;
-  /** Removes other objects of a deleted resource from the tailnet. Called after its nodes are removed. */
+  /** Removes from the tailnet what else belongs to a deleted resource. Called after the removal of the nodes. */
   removeMore?(managed: Managed, control: TailnetControl): Promise<void>;
 }
 
 /** Creates the reconciler of one kind of resource. */
 export function createReconciler<Resource>(deps: ReconcilerDeps, pass: ReconcilerSpec<Resource>): Reconciler {
-  /** Uids of resources by name, to find the state of a resource after its deletion. */
+  /** Uids of resources by name. They identify the state to discard after a resource was deleted. */
   const uids = new Map<string, string>();
 
   function forget(name: string): void {
@@ -336,12 +337,15 @@ export function warn(
 }
 
 /**
- * Maximum number of events about one resource in one reconciliation. Users of a namespace can cause any number of
- * problems, and each event is a request to the API server.
+ * Maximum number of events about one resource in one reconciliation. The limit is necessary because each event is a
+ * request to the API server, and users of a namespace can cause any number of problems.
  */
 const MAX_EVENTS = 20;
 
-/** Emits an event for each problem. If there are too many problems, the last event contains the number of others. */
+/**
+ * Emits an event for each problem. If there are more problems than `MAX_EVENTS` permits, the last event contains the
+ * number of omitted ones.
+ */
 export async function warnOfAll(
   deps: Pick<ReconcilerDeps, 'events'>,
   target: EventTarget,
@@ -378,7 +382,10 @@ export async function writeCondition(
   await writeStatus(deps, { kind, metadata }, next);
 }
 
-/** Reason why a resource is not ready. Conditions and events put the name of the kind in front of it. */
+/**
+ * Reason why a resource is not ready. In conditions and events, the kind of the resource precedes it, as in
+ * `RecorderCreationFailed`.
+ */
 export type FailureReason =
   | 'TailnetUnavailable'
   | 'Creating'
@@ -387,7 +394,7 @@ export type FailureReason =
   | 'TagsNotAllowed';
 
 /**
- * Reports a failed pass in an event and the status. A write conflict is retried without an event.
+ * Reports a failed pass in an event and the status. A write conflict is not reported, because the retry resolves it.
  *
  * @param report writes the status; its own failure is only logged
  */

@@ -21,7 +21,7 @@ export interface Verdict<Reason extends string = string> {
   readonly message: string;
 }
 
-/** A node in a status. */
+/** A node as the status of a resource shows it. */
 export interface ShownDevice {
   readonly hostname: string;
   readonly tailnetIPs?: string[] | undefined;
@@ -29,7 +29,8 @@ export interface ShownDevice {
 }
 
 /**
- * Returns the conditions with one of them updated. Its transition time changes only with its status.
+ * Returns the conditions after an update of one condition. The transition time of this condition changes only if its
+ * status changes.
  *
  * @param nowIso current time in RFC 3339 with seconds
  */
@@ -68,8 +69,8 @@ export function devicesOf(
   for (const { state, control } of nodes) {
     if (state.deviceId === undefined) continue;
     const firstLabel = state.dnsName?.split('.', 1)[0];
-    // The hostname is the key of the list. If two nodes report the same hostname, the first label of the MagicDNS name
-    // is unique.
+    // Entries of the list need different hostnames. If two nodes report the same hostname, the first label of the
+    // MagicDNS name distinguishes them.
     const hostname = [control?.hostname, firstLabel, state.deviceId].find(
       (name) => name !== undefined && name !== '' && !taken.has(name),
     );

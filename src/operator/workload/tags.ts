@@ -13,8 +13,8 @@ export interface TagPolicy {
   /**
    * Returns the reason why a proxy must not have these tags, or undefined.
    *
-   * @param place.namespace namespace of the resource; undefined for cluster-scoped resources, which may have any tag
-   *   except those of gateways and recorders
+   * @param place.namespace namespace of the resource; undefined for a cluster-scoped resource, which may have every tag
+   *   that no gateway or recorder has
    * @throws KubeRefusal
    */
   problemOf(place: {
@@ -73,7 +73,7 @@ export function createTagPolicy(deps: {
   };
 }
 
-/** Returns the tags of gateways and recorders. The value is the resource or setting that contains the tag. */
+/** Returns the tags of gateways and recorders, each with the resource or setting that contains it. */
 async function trustedTags({
   client,
   options,

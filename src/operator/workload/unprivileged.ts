@@ -1,6 +1,6 @@
 /**
- * Proxies for clusters that reject privileged pods. Instead of packets, they forward the TCP connections to each
- * declared port. Pure.
+ * Proxies for clusters that reject privileged pods. These proxies do not forward packets, but the TCP connections to
+ * each declared port. Pure.
  */
 import { isIP } from 'node:net';
 import type { ProxyClass } from '../proxy-class/resource.ts';

@@ -3,8 +3,8 @@ import { createHash } from 'node:crypto';
 import { controllerOf, labelValue, type KubeObject, type OwnerReference, shortened } from '../kube-object.ts';
 
 /**
- * A tag that authors of resources in a namespace may choose. If the namespace is undefined, authors in all namespaces
- * may choose it.
+ * A tag that authors of resources in one namespace may choose. If `namespace` is undefined, authors in every namespace
+ * may choose the tag.
  */
 export interface AllowedTag {
   readonly namespace: string | undefined;
@@ -44,11 +44,11 @@ export interface ObjectOwner {
   readonly uid: string;
   /**
    * True if the created objects have an owner reference to the resource, so that the garbage collector deletes them.
-   * An owner must be cluster-scoped or in the same namespace. If false, labels identify the objects, and the operator
-   * deletes each of them.
+   * This requires a resource that is cluster-scoped or in the namespace of the objects. If false, labels identify the
+   * objects, and the operator deletes each of them.
    */
   readonly owned: boolean;
-  /** Labels that identify all objects of the resource. They override labels from the user. */
+  /** Labels that identify all objects of the resource. If the user sets the same labels, these values win. */
   readonly labels: Readonly<Record<string, string>>;
 }
 
@@ -147,8 +147,8 @@ export function authSecretName(groupName: string, ordinal: number): string {
 }
 
 /**
- * Returns the purpose of a Secret of a group. Secrets with other names do not belong to the group, even if they have
- * its labels.
+ * Returns the purpose of a group's Secret, which its name shows. A Secret with any other name does not belong to the
+ * group, even if it has the group's labels.
  */
 export function secretRole(
   groupName: string,
@@ -160,7 +160,7 @@ export function secretRole(
   return { kind: match[1] === undefined ? 'state' : 'auth', ordinal: Number(match[2]) };
 }
 
-/** Value of the label with the type of a parent. */
+/** Type of a parent, as the label of its objects contains it. */
 export type ParentType = 'svc' | 'ingress' | 'gateway' | 'connector' | 'proxygroup';
 
 /** A resource that has proxies. */
@@ -240,8 +240,8 @@ export type Duty =
   /** Forwards packets from the cluster to many nodes, which a ConfigMap lists. */
   | { readonly kind: 'egress-group'; readonly configMap: string }
   /**
-   * Serves addresses that all nodes of a group share. Packets are forwarded to Services, and requests to the backends
-   * of Ingresses.
+   * Serves addresses that all nodes of a group share. The nodes forward packets to Services, and HTTP requests to the
+   * backends of Ingresses.
    */
   | {
       readonly kind: 'ingress-group';
@@ -273,10 +273,7 @@ export type PacketDuty = Extract<
   { readonly kind: 'ingress' | 'ingress-name' | 'egress-address' | 'egress-name' }
 >;
 
-/**
- * Tasks like {@link PacketDuty}, but without privileges: the pod forwards TCP connections of each port instead of
- * packets.
- */
+/** Tasks like {@link PacketDuty}, but for pods without privileges, which forward TCP connections instead of packets. */
 export type ForwardDuty =
   /** From the tailnet: tailscaled forwards connections with a serve configuration. */
   | { readonly kind: 'forward-in'; readonly of: PacketDuty; readonly serveConfig: string }
@@ -306,7 +303,7 @@ export interface Proxy {
   readonly duty: Duty;
   /** Returns the hostname of a replica's node. */
   readonly hostname: (ordinal: number) => string;
-  /** True if pods that do not forward packets must comply with the restricted pod security standard. */
+  /** True if pods must comply with the restricted pod security standard, unless they forward packets. */
   readonly restricted?: boolean;
 }
 
