@@ -20,8 +20,8 @@ export function registeredActions(): readonly KeyAction[] {
 }
 
 /**
- * Handles keys while the component is mounted. Keys in input fields, and keys with a modifier such as Ctrl, are left to
- * the browser.
+ * Handles keys while the component is mounted. The browser handles keys in input fields, and keys with a modifier such
+ * as Ctrl.
  */
 export function useKeys(actions: readonly KeyAction[]): void {
   const current = useRef(actions);

@@ -93,7 +93,7 @@ export class PortalRequest {
 
   /**
    * Sends the head of a response.
-   * @returns the stream for the body. Destroying it with an error tells the client that the body is incomplete
+   * @returns the stream for the body. Destroying the stream with an error tells the client that the body is incomplete
    */
   begin(status: number, headers: Readonly<Record<string, string>>): ServerResponse | ServerHttp2Stream {
     const response = this.#response;

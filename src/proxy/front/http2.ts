@@ -283,7 +283,8 @@ class StreamClient implements ClientSide {
     const piece = chunk.subarray(start, end);
     const held = this.#held;
     if (held?.bodyBytes === piece.length) {
-      // a complete body needs one write: `waitForTrailers` and an empty last frame used 4 to 8 % of the CPU
+      // a complete body is sent with one write, because `waitForTrailers` and an empty last frame would use 4 to 8 % of
+      // the CPU
       this.#held = undefined;
       orBroken(() => this.#stream.respond(held.fields));
       this.#stream.end(piece, releaseOf(piece));
@@ -375,8 +376,8 @@ class StreamClient implements ClientSide {
 }
 
 /**
- * Converts errors of Node to `UPSTREAM_BROKEN`: Node throws for headers that are invalid in HTTP/2, so the
- * response cannot be relayed.
+ * Converts errors of Node to `UPSTREAM_BROKEN`. Node throws for headers that are invalid in HTTP/2; the gateway cannot
+ * relay such a response.
  */
 function orBroken(send: () => void): void {
   try {

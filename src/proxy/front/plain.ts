@@ -28,8 +28,8 @@ import type { RequestFraming } from '../upstream/upstream.ts';
 const MAX_PIPELINED = 16;
 /**
  * Maximum unsent response bytes of a client. Above the limit, the gateway pauses reading from the API server. One read
- * from a fast API server reaches Node's default of 64 KiB, so every read would pause and resume. Twice that value saved
- * 12 % of the CPU time of a large list.
+ * from a fast API server reaches Node's default of 64 KiB, so every read would pause and resume. A limit of twice that
+ * value saved 12 % of the CPU time of a large list.
  */
 const MAX_UNSENT_BYTES = 128 * 1024;
 /**

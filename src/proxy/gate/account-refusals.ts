@@ -27,7 +27,8 @@ export interface AccountRefusals {
   /**
    * Returns undefined if a response cannot be a refusal of the gateway's account, or if too many checks are in flight.
    * Otherwise resolves with `UPSTREAM_REFUSED_ACCOUNT` if a check proves that the API server refuses the account, or
-   * refused it before its RBAC rules were loaded. Resolves with undefined without such a proof. Never rejects.
+   * that it refused the account before it had loaded its RBAC rules. Resolves with undefined without such a proof.
+   * Never rejects.
    *
    * @param headers of the response, flat list
    */

@@ -235,7 +235,7 @@ export const MAX_HEAD_BYTES = 256 * 1024;
  */
 export const MAX_PARSED_HEAD_BYTES = MAX_HEAD_BYTES + 64 * 1024;
 /**
- * Bytes that each header line counts in addition to its name and value (RFC 9113 §6.5.2). This limits the
+ * Bytes that the gate counts for each header line in addition to name and value (RFC 9113 §6.5.2). This limits the
  * number of lines.
  */
 export const HEADER_LINE_BYTES = 32;

@@ -43,7 +43,7 @@ export class DelayedInput {
   #kept: Uint8Array = NO_BYTES;
   /** The last parsed input. */
   #input: ClientInput | undefined;
-  /** Number of bytes that the API server had sent at the last heartbeat. */
+  /** Number of bytes that the API server had sent until the last heartbeat. */
   #bytesAtHeartbeat = 0;
   /** Number of urgent inputs. */
   #urgentCount = 0;

@@ -7,12 +7,12 @@
  *                            ▲ release            ▲ acknowledged
  * ```
  *
- * - *held* bytes must not be delivered yet: they wait for the recorder, or are an incomplete frame or an
- *   unproved exit status. A {@link Wait} applies to all bytes that were added before it.
+ * - *held* bytes must not be delivered yet: they wait for an acknowledgement of the recorder, or they are an incomplete
+ *   frame or an unproved exit status. A {@link Wait} applies to all bytes that were added before it.
  * - *ready* bytes may be delivered. The sink gets them in rounds; the next round starts when the sink has written the
  *   previous round. A TLS socket joins and encrypts all pending writes before it sends any of them. Without rounds, the
- *   socket would process megabytes at once, which do not fit into the CPU caches; this costs 0.15 ms of CPU per MB of
- *   output.
+ *   socket would process megabytes at once, which do not fit into the CPU caches. The cache misses cost 0.15 ms of CPU
+ *   time per MB of output.
  */
 import type { Writable } from 'node:stream';
 import { dropBlocks, giveBlock } from '../../memory/block-pool.ts';

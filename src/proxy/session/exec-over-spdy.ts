@@ -209,7 +209,7 @@ export class ExecOverSpdy extends Duplex {
   }
 
   override _final(done: Done): void {
-    // The callback gets no error, because errors of the socket are handled by its listener.
+    // The callback gets no error, because the listener of the socket handles its errors.
     this.#socket.end(() => done());
   }
 
@@ -236,7 +236,7 @@ export class ExecOverSpdy extends Duplex {
     };
     socket.once('end', end);
     socket.once('close', end);
-    // The reader may still have to read delivered output, so the stream is destroyed only after its `end`
+    // The relay may not have read all output from this stream yet, so the stream is destroyed only after its `end`
     // event.
     this.once('end', end);
   }

@@ -1,5 +1,5 @@
 /**
- * A moderated session runs only while a moderator of each of its rules watches it.
+ * A moderated session runs only while, for each of its moderation rules, a moderator watches it.
  *
  * ```
  *   waiting ── every rule has a watcher ──► running ── a rule has none ──► ended
@@ -155,7 +155,7 @@ function isLoginOf(owner: Identity, user: string): boolean {
   return owner.kind === 'user' && user.toLowerCase() === owner.login.toLowerCase();
 }
 
-/** Returns a text for the user of the session that names the moderators of each rule. */
+/** Returns a text that names the moderators of each rule, for the user of the session. */
 export function moderatorText(rules: readonly ModerationRule[], owner: Identity): string {
   return rules
     .map(({ moderators: { users, tags } }) => {

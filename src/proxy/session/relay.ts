@@ -9,11 +9,11 @@
  * The relay pauses reading from the client while the tap waits or the API server does not accept bytes. If there is a
  * buffer, the relay reads the output of the API server until the buffer is full.
  *
- * The relay does not use `stream.pipeline`, which destroys the sink when the source fails, because the gateway must
- * still send the reason to its client. The relay forwards a half-close. When one end closes, the relay writes all
- * remaining bytes to the other end and then closes it. Writing may take hours, for example if a client pipes the output
- * into a pager, so `lingerMs` starts only after the last byte. The relay treats a broken connection like a closed
- * connection, because the bytes before the break must still be delivered.
+ * The relay does not use `stream.pipeline`, because `stream.pipeline` destroys the sink when the source fails. The
+ * gateway must still send the reason to its client. The relay forwards a half-close. When one end closes, the relay
+ * writes all remaining bytes to the other end and then closes it. Writing may take hours, for example if a client pipes
+ * the output into a pager, so `lingerMs` starts only after the last byte. The relay treats a broken connection like a
+ * closed connection, because the bytes before the break must still be delivered.
  */
 import type { Duplex } from 'node:stream';
 import type { BufferEvents, SessionBuffer } from './elastic-buffers.ts';
@@ -74,8 +74,8 @@ export interface Relay {
   /** Number of bytes read from each end. */
   readonly totals: { readonly fromClient: number; readonly fromUpstream: number };
   /**
-   * True if the API server had to wait for the client and then sent bytes without a break until it closed.
-   * Its last output may then be lost.
+   * True if the API server had to wait for the client and then sent bytes without a break until it closed its
+   * connection. Its last output may then be lost.
    */
   readonly backpressured: boolean;
   /** Delivers no output and forwards no input during a pause. Output is still read and parsed, up to a limit. */

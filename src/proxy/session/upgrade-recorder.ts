@@ -106,7 +106,8 @@ export interface RecordingDeps {
 
 /**
  * Starts the recording of an upgraded connection. Returns undefined without an upload.
- * @throws TailcastError `UPSTREAM_BROKEN` if the connection uses an extension, `SESSION_VIOLATED` if no tap can read it
+ * @throws TailcastError `UPSTREAM_BROKEN` if the connection uses a WebSocket extension, `SESSION_VIOLATED` if no tap
+ * can read it
  */
 export function beginRecording(
   deps: RecordingDeps,

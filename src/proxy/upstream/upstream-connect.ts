@@ -1,7 +1,7 @@
 /**
- * Opens TLS connections to the API server. Connections resume TLS sessions, use TCP keep-alive, and do not
- * use Nagle's algorithm. All share one secure context with CA and client certificate, which saves about 25 KB
- * per connection.
+ * Opens TLS connections to the API server. Connections resume TLS sessions, use TCP keep-alive, and do not use Nagle's
+ * algorithm. All connections share one secure context with CA and client certificate, which saves about 25 KB per
+ * connection.
  */
 import { createDeadline } from '../../async/deadline.ts';
 import { isIP, type LookupFunction, type OnReadOpts, type Socket } from 'node:net';

@@ -152,8 +152,8 @@ export interface PoolLimits {
   readonly maxConnections: number;
   readonly maxIdle: number;
   /**
-   * Maximum idle time. Shorter than the 90 s of the API server, so that the gateway closes idle connections
-   * first.
+   * Maximum idle time. It is shorter than the idle timeout of the API server (90 s), so that the gateway closes idle
+   * connections first.
    */
   readonly idleMs: number;
 }
