@@ -1,8 +1,8 @@
 /**
- * The server behind Services. The server responds over HTTP and UDP with its name and the caller's address, or with the
- * requested number of bytes. The server returns the digest of an uploaded body, and sends single lines on request. The
- * server also reports the caller over WebSocket. A server on the next port echoes over HTTP/2 without TLS, as gRPC
- * servers do.
+ * Server of the pods behind the tests' Services. The server responds over HTTP and UDP with its name and the caller's
+ * address, or with the requested number of bytes. The server returns the digest of an uploaded body, and sends single
+ * lines on request. The server also reports the caller over WebSocket. A server on the next port echoes over HTTP/2
+ * without TLS, as gRPC servers do.
  *
  *   node web.ts <port>
  */

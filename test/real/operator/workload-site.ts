@@ -40,7 +40,7 @@ export interface Pod {
   readonly spec: Readonly<Record<string, unknown>>;
 }
 
-/** Response of `web.ts`, or the status of another server. */
+/** Response of `web.ts`; only `status` for a response with another status than 200, which no pod sends. */
 export interface WebAnswer {
   readonly name: string;
   readonly from: string;
@@ -102,12 +102,12 @@ export interface WorkloadSite {
   address(pod: string, address: string): Promise<void>;
   /** Returns names and capabilities of the processes of a pod, in the format of the kernel. */
   powers(namespace: string, pod: string): readonly { readonly name: string; readonly effective: string }[];
-  /** Opens connections from a pod until `end` is called, and at least `least` connections. */
+  /** Opens connections from a pod until `end` is called and at least `least` responses have arrived. */
   load(pod: string, url: string, parallel: number, least: number, limitMs?: number): Load;
   udp(pod: string, address: string, port: number, text: string): Promise<string>;
   /** Queries a nameserver from a pod. Returns the addresses, or the error of the query. */
   resolve(pod: string, server: string, type: 'A' | 'AAAA', name: string): Promise<unknown>;
-  /** Removes the routes of a pod to addresses of Services, as for a client outside the cluster. */
+  /** Removes a pod's routes to the addresses of Services, so that the pod acts as a client outside the cluster. */
   banish(pod: string): Promise<void>;
   pod(namespace: string, name: string): Promise<Pod>;
   /** Returns the node with this name at the control server. */
@@ -124,7 +124,7 @@ export interface WorkloadSite {
 /** Sequential connections. */
 export interface Load {
   end(): Promise<{
-    /** Number of responses when `end` was called, and in total. */
+    /** Number of responses before `end` was called; `done` is the total. */
     readonly meanwhile: number;
     readonly done: number;
     readonly failed: number;

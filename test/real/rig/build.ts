@@ -40,7 +40,7 @@ const KEEP_UNUSED_MS = 14 * 24 * 3600 * 1000;
 export type Programs = Readonly<Record<string, string>>;
 type Report = (line: string) => void;
 
-/** Thrown if Go is missing. The message explains what to install, and is the reason of skipped suites. */
+/** Thrown if Go is missing. The message explains what to install; skipped suites print it as their reason. */
 export class GoMissingError extends Error {}
 
 const inFlight = new Map<PeerName, Promise<Programs>>();

@@ -138,7 +138,7 @@ export const PEERS: Readonly<Record<PeerName, Peer>> = {
   helm: {
     folder: 'helm',
     programs: { helm: 'helm.sh/helm/v3/cmd/helm' },
-    // Version of the cluster for `helm template`.
+    // Cluster version that `helm template` assumes.
     linkerFlags: ['Major=1', 'Minor=36'].map((part) => `-X helm.sh/helm/v3/pkg/chartutil.k8sVersion${part}`),
   },
   'gateway-api': {

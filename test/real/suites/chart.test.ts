@@ -114,7 +114,7 @@ function helmDoes(...args: readonly string[]): string {
 const podsOf = (manifests: readonly Manifest[]): readonly Workload[] =>
   manifests.filter((manifest): manifest is Workload => ['StatefulSet', 'Deployment'].includes(manifest.kind));
 
-/** Objects that exist after this time count as stuck. */
+/** Time limit for the removal of objects; objects that still exist after it count as stuck. */
 const REMOVAL_MS = 150_000;
 const ROLE_KINDS = ['Role', 'ClusterRole'];
 const componentOf = ({ metadata }: Manifest): string | undefined =>
@@ -449,7 +449,7 @@ describe('the chart', () => {
 describe('a release in a real API server', () => {
   const objects =
     'statefulsets,services,secrets,configmaps,serviceaccounts,roles,rolebindings,poddisruptionbudgets,networkpolicies';
-  /** Returns all objects of the release, with the fields that every write changes. */
+  /** Returns one text for each object of the release; every write of an object changes its text. */
   function snapshot(): readonly string[] {
     const list = JSON.parse(
       asAdmin(['-n', NAMESPACE, 'get', objects, '-l', 'app.kubernetes.io/instance=tc', '-o', 'json']),

@@ -50,7 +50,7 @@ describe('two clusters behind one gateway', () => {
     const { folder } = rig;
     recorder = await startTestRecorder(join(folder, 'recorder'), 'gateway.rig.ts.net');
     localApi = await startLocalApiDouble();
-    // identifies every address as alice, because queries contain a loopback address with a port that changes
+    // every whois query returns alice, because queries contain a loopback address whose port varies
     Object.assign(localApi.whois, { get: () => alice });
     grant('*');
     const file = join(folder, 'clusters.yaml');
@@ -157,7 +157,7 @@ describe('two clusters behind one gateway', () => {
     for (const name of clusters.keys()) {
       const word = `said-in-${name}-${transport}`;
       expect(await textOf(name, ['exec', 'target', '--', 'echo', word], transport)).toBe(`${word}\n`);
-      // a running session has no notes
+      // waits until the session is stored, because a running session has no notes
       const found = await rig.until(`a recording of ${name}`, async () =>
         (await archive.whole(['target'], 1)).find((one) => JSON.stringify(one).includes(word)),
       );

@@ -92,7 +92,7 @@ const ROUTES: Readonly<Record<string, RequestClass>> = {
  */
 function sessionRoute(event: AuditEvent): RequestClass | undefined {
   const { resource = '', subresource = '', apiGroup, apiVersion } = event.objectRef ?? {};
-  // an aggregated API server, which is not part of this test, interprets the rest of such a path
+  // an aggregated API server, which is not part of this test, interprets the part of the path after `proxy`
   if (apiGroup !== undefined && subresource === 'proxy') return 'otherProxy';
   if (apiGroup !== undefined || apiVersion !== 'v1') return undefined;
   return ROUTES[`${resource}/${subresource}`];
@@ -134,7 +134,7 @@ async function prepare(cluster: Kubernetes): Promise<void> {
     roleRef: { apiGroup: 'rbac.authorization.k8s.io', kind: 'ClusterRole', name: ROLE },
     subjects: [
       { apiGroup: 'rbac.authorization.k8s.io', kind: 'User', name: 'rig-nobody' },
-      // With this group, users who are impersonated as unauthenticated may create a SelfSubjectReview, too.
+      // Users who are impersonated with this group may create a SelfSubjectReview, too.
       { apiGroup: 'rbac.authorization.k8s.io', kind: 'Group', name: 'system:unauthenticated' },
     ],
   });
@@ -406,7 +406,7 @@ interface Review {
   readonly status: { readonly userInfo: UserInfo };
 }
 
-/** Returns the expected `SelfSubjectReview` if exactly the impersonation headers of the target arrived. */
+/** Returns the `SelfSubjectReview` that the API server must return if it received exactly the target's headers. */
 function meantUser({ user, groups, extra }: ImpersonationTarget): UserInfo {
   const authenticated = groups.includes('system:authenticated') || groups.includes('system:unauthenticated');
   const values: Record<string, string[]> = {};

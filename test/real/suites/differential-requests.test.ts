@@ -162,7 +162,7 @@ describe(`requests (TEST_SEED=${seed})`, () => {
         command: exec.command ?? [],
         stdin: exec.stdin,
         stdout: exec.stdout,
-        // The kubelet ignores stderr if the session has a terminal.
+        // A session with a terminal has no separate stderr: the kubelet ignores the parameter.
         stderr: exec.stderr && !exec.tty,
         tty: exec.tty,
       };

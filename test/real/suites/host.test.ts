@@ -168,7 +168,7 @@ interface Report {
   readonly checks: readonly { readonly id: string; readonly status: string; readonly summary: string }[];
 }
 
-/** The test of each documented command, by command. */
+/** Functions that test the documented commands, by command. */
 const CASES: Readonly<Record<string, (command: string) => Promise<void>>> = {
   'tailscale serve --bg --tcp 443 --proxy-protocol 2 tcp://127.0.0.77:8443': async (command) => {
     const [program, ...args] = argumentsOf(command, { '127.0.0.77:8443': `127.0.0.77:${served}` });

@@ -43,7 +43,7 @@ let both: string;
 let pod: string;
 let counter = 0;
 let terminal: Terminal | undefined;
-/** Timers with which simulated viewers repeat their orders. */
+/** Timers with which simulated viewers repeat their watch requests. */
 const repeating = new Set<NodeJS.Timeout>();
 
 beforeAll(async () => {
@@ -120,7 +120,7 @@ function headersOf(user: string, nodeId = `n-${user}`): Record<string, string> {
   return headers;
 }
 
-/** Sends the order of a viewer once. */
+/** Sends one watch request of a viewer. */
 async function watchOnce(user: string, nodeId?: string): Promise<{ status: number; text: string }> {
   const url = new URL(
     `api/v1/recordings/${encodeURIComponent(await recordingId())}/orders/watch`,

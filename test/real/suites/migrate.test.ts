@@ -190,7 +190,7 @@ async function changeWatched(value: string): Promise<void> {
   await rig.until(`the watch reports ${value}`, async () => (watched.includes(value) ? true : undefined));
 }
 
-/** The shell and the watch of the reference continue, and new sessions through the reference are possible. */
+/** Checks that shell and watch through the reference continue, and that the reference accepts new sessions. */
 async function expectReferenceWorks(): Promise<void> {
   await type(shell);
   await changeWatched(`step-${times.length}`);

@@ -33,7 +33,8 @@ const UPLOADS = 8;
  */
 const NOTICED_MS = 4000;
 /**
- * Maximum time of an acknowledgement on a busy machine. An upload that waits for the index would never be acknowledged.
+ * Maximum time until an acknowledgement on a busy machine. An upload that waits for the index would never be
+ * acknowledged.
  */
 const PROMPT_MS = 10_000;
 
@@ -145,7 +146,7 @@ function limitRequests(limit: string | null): Promise<unknown> {
 interface Trouble {
   readonly name: string;
   decide(path: string, index: string): Fault;
-  /** Faults that are applied to the real server. */
+  /** Applies the fault to the real server. */
   readonly begin?: (index: string) => Promise<unknown>;
   readonly end?: (index: string) => Promise<unknown>;
 }

@@ -224,7 +224,7 @@ describe.skipIf(!isThere)('OpenSearch', () => {
     for (const [round, count] of counts.entries()) {
       const version = `v${round}`;
       const ask = async ({ writer }: TestedEngine): Promise<void> => {
-        // an indexer requests these versions before it reads a recording
+        // like an indexer, requests the indexed version of each recording before writing
         for (let at = 0; at < 30; at += 1) await writer.version(`n_${at}`);
         await putAll(writer, sessions(version, count));
       };

@@ -52,7 +52,7 @@ describeSite('operator-egress', 'groups of egress nodes', ({ start, api, read, l
     });
   const fronts = (query = ''): Promise<readonly Resource[]> =>
     list(`${OWN}/services?labelSelector=tailscale.com/svc-type%3Degress${query}`);
-  /** Returns the response of a cluster's DNS. */
+  /** Simulates the cluster's DNS: resolves a Service of type ExternalName to the address of its target Service. */
   async function address(name: string): Promise<string> {
     const { spec } = await read(`${DEFAULT}/services/${name}`);
     const [front = ''] = (spec.externalName ?? '').split('.');

@@ -60,7 +60,7 @@ describeSite('operator-names', 'names in the cluster', ({ start, api, list, unti
     await api('POST', `${TAILSCALE}/dnsconfigs`, dnsConfig('dns'));
     const { status } = await dns('dns', 'NameserverCreated');
     server = (status?.['nameserver'] as { ip: string } | undefined)?.ip ?? '';
-    // The node forwards packets to the Service shortly after its pod is ready.
+    // The nameserver's pod is ready shortly before the node forwards packets for its Service.
     await until('the Service to be led to', async () => {
       const answer = await ask('A', DOMAIN);
       if (answer === 'ETIMEOUT') throw new Error(answer);

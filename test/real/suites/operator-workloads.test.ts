@@ -344,7 +344,7 @@ describeSite(
         await site.tailnet.admin('nodes', 'rename', 'late', '-i', String(next.id));
         // The node with the previous address no longer exists.
         await site.tailnet.remove('former');
-        // Once the name has had no addresses, containerboot ignores later changes, and signals to it have no effect.
+        // Restarts the pod, because after the name had no addresses, containerboot ignores later changes and signals.
         await remove(`${OWN}/pods/${podOf('svc', 'later')}?gracePeriodSeconds=0`);
         expect(await reaches('later')).toMatchObject({ name: 'db' });
       });

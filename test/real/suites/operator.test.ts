@@ -387,7 +387,7 @@ describe('a Recorder written for the reference', () => {
   });
 });
 
-/** Returns the fields of a golden file without the fields that an API server sets, and with replaced values. */
+/** Returns a golden file's object without the fields that an API server sets; `words` replaces values. */
 function adapted(value: unknown, words: Readonly<Record<string, unknown>>): unknown {
   if (typeof value === 'string') return words[value] ?? value;
   if (Array.isArray(value)) return value.map((one) => adapted(one, words));

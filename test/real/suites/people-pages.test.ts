@@ -138,7 +138,7 @@ async function open(name: Name, path: string): Promise<Page> {
   return page;
 }
 
-/** Sends a request of the page. @returns status and body */
+/** Sends a request from the page. @returns status and body */
 function ask(page: Page, path: string, method: 'GET' | 'POST' = 'GET'): Promise<[number, string]> {
   const asked = `fetch(${JSON.stringify(path)}, { method: '${method}' })`;
   return page.evaluate(`${asked}.then(async (response) => [response.status, await response.text()])`);
@@ -278,7 +278,7 @@ describe('the page of a running session', () => {
     for (const page of pages) await page.getByText('interrupted').first().waitFor(LIMIT);
     expect(await bob.getByRole('button', { name: 'End session' }).count()).toBe(0);
     await bob.screenshot({ path: shot('people-ended') });
-    // the access events contain bob's three orders, and no order of another viewer
+    // the access events contain bob's three control actions, and none of another viewer
     const [, events] = await ask(bob, 'api/v1/events?type=tailcast-recording-access&limit=100');
     for (const action of ['pause', 'resume', 'end']) expect(events).toContain(`order-${action}`);
     expect(events).not.toMatch(/order-[a-z]+[^}]*(?:alice|carol)@example/);

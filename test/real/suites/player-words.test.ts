@@ -45,7 +45,7 @@ function describeStored(id: string, more: object): void {
   writeFileSync(`${path}.json`, JSON.stringify({ tailcast: 1, recording, cast, upload, ...rest }));
 }
 
-/** All texts of the line above the list, and of the notice of an empty list. */
+/** Returns a function that returns all texts which the status line and the notice of an empty list have shown. */
 async function watchStatus(page: Page): Promise<() => Promise<readonly string[]>> {
   await page.addInitScript(`{
     const said = (window.said = []);
@@ -102,7 +102,7 @@ describe('a filter', () => {
     expect(await linked.locator('input[name=text]').inputValue()).toBe('capybara');
     expect(linked.url()).toContain('text=capybara');
     expect(await linked.locator('tbody tr[data-id]').count()).toBe(1);
-    // the browser itself reports the rejected request
+    // ignores the message with which the browser itself reports the rejected request
     expect((await close(linked)).filter((text) => !text.includes('503'))).toEqual([]);
   });
 

@@ -50,8 +50,8 @@ describeSite('proxy-group-clusters', 'a ProxyGroup of two clusters', ({ start, a
     return runKubectl(newest, ['--context', cluster, ...args], { kubeconfig, transport: 'websocket' });
   }
   /**
-   * Opens a watch in the group's own cluster, and sends requests one after another. The returned `stop` returns the
-   * failures.
+   * Opens a watch in the group's own cluster, and sends requests one after another. Calling `stop` ends both and
+   * returns the failures.
    */
   function startLoad() {
     let [finished, isOver] = [0, false];
@@ -266,7 +266,7 @@ function matches(found: object | undefined, expected: object): boolean {
   return Object.entries(expected).every(([key, value]) => Reflect.get(found ?? {}, key) === value);
 }
 
-/** A kubeconfig of the account that may impersonate. */
+/** Returns a kubeconfig for the account that may impersonate. */
 function kubeconfigOf({ url, ca, tokens }: Kubernetes): string {
   return JSON.stringify({
     clusters: [

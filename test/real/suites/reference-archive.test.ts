@@ -125,7 +125,7 @@ describe.each(['bucket', 'directory'] as const)('a %s of the reference', (kind) 
   const keyFile = (): string => join(recorder.spool, 'evidence', 'key.pem');
   const publicKey = async (): Promise<string> => (await loadSigningKey(keyFile(), false)).public.raw;
 
-  /** Recordings that the evidence log in the store reports as removed. */
+  /** Returns the recordings that are removed according to the evidence log in the store. */
   function removalsInLog(): readonly string[] {
     const logs = join(kind === 'directory' ? directory() : join(s3.folder, BUCKET), '.evidence', 'logs');
     const files = readdirSync(logs, { recursive: true, withFileTypes: true }).filter((entry) =>

@@ -264,7 +264,7 @@ describe('two gateways for several clusters behind haproxy', () => {
         user: 'bob',
       }),
     ).toBe('bob@example.com');
-    // a context that bob has not got from the gateway
+    // adds a context that the gateway has not given to bob
     const { kubeconfig } = access('bob');
     const server = `https://${proxy.dnsName}/clusters/current`;
     await runKubectl(kubectl, ['config', 'set-cluster', 'older', `--server=${server}`], { kubeconfig });

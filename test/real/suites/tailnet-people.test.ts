@@ -144,7 +144,7 @@ const ALICE = { username: 'alice@example.com', groups: ['system:masters', 'syste
 const scriptOf = (who: string): string =>
   `printf 'out of %s\\n' ${who}; printf '\\377\\n'; echo err >&2; exit 7`;
 
-/** Runs a command in the pod; returns the output of the caller and of the recording. */
+/** Runs a command in the pod; returns the output that the caller received, and the output in the recording. */
 async function recordedExec(
   from: string,
   { road, transport }: { road?: Road; transport: Transport },
@@ -428,7 +428,7 @@ describe('who claims to be somebody else', () => {
 describe('test/real/compatibility.md', () => {
   it('says what was seen', ({ skip }) => {
     const cells = [...seen.values()].flatMap((row) => [...row.values()].flatMap((whats) => [...whats]));
-    // Six paths have three results each, but the SOCKS path lacks the two results of recorded sessions.
+    // Each of the six paths has three results, but the SOCKS path lacks the two results of recorded sessions.
     if (cells.length < 6 * 3 - 2) skip('not everything was run');
     const rows = [...seen].map(([road, row]) => {
       const line = COLUMNS.map((column) => [...(row.get(column) ?? ['–'])].toSorted().join(', '));

@@ -21,7 +21,7 @@ export interface StoredRecording {
  */
 export interface RecordedOutput {
   readonly header: Readonly<Record<string, unknown>>;
-  /** Returns the complete output of the cast, both streams in order, as text. */
+  /** Complete output of the cast as text: stdout and stderr in the order of the events. */
   readonly text: string;
   readonly stdout: Buffer;
   readonly stderr: Buffer;
@@ -108,7 +108,7 @@ export function openArchive(url: string): Archive {
 }
 
 interface Note {
-  /** Position in the cast of the first line after the note. */
+  /** Position in the cast at which the first line after the note starts. */
   readonly at: number;
   readonly note: {
     readonly kind: string;
