@@ -20,13 +20,15 @@ export interface WorkLimits {
  */
 const FULL: WorkLimits = { free: 50e6, perCharacter: 500 };
 /**
- * Number of units (about 15 s) above which each further character adds only {@link LONG_PER_CHARACTER} units.
+ * Number of units above which each further character adds only {@link LONG_PER_CHARACTER} units. This many units take
+ * about 15 s.
  */
 const LONG = 4e9;
 const LONG_PER_CHARACTER = 50;
 
 /**
- * Maximum characters of output that are read as plain text, without a screen, after the budget is exhausted.
+ * Maximum number of characters of output that are read as plain text, without terminal emulation, after the budget is
+ * exhausted.
  */
 const UNRENDERED = 4 * 1024 ** 2;
 
@@ -43,13 +45,16 @@ export class WorkBudget {
     this.#perCharacter = perCharacter;
   }
 
-  /** True if the recording used more units than allowed. Stays true, because earlier characters were skipped. */
+  /**
+   * True if the recording used more units than allowed. Stays true even if `allow` adds units, because earlier
+   * characters were skipped.
+   */
   get isExhausted(): boolean {
     this.#isExhausted ||= this.spent > this.#allowed;
     return this.#isExhausted;
   }
 
-  /** Adds the units for a part of the cast that will be read next. */
+  /** Adds the units for the next part of the cast. */
   allow(characters: number): void {
     const perCharacter = this.#allowed < LONG ? this.#perCharacter : LONG_PER_CHARACTER;
     this.#allowed += characters * Math.min(perCharacter, this.#perCharacter);

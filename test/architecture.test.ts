@@ -210,7 +210,7 @@ const PURE =
 
 /**
  * Layers of `src/proxy` and `src/tsrecorder`, the highest layer first. A layer may import code and types only from
- * itself and from lower layers. No file is outside the layers. `compose` connects the layers.
+ * itself and from lower layers. Every file belongs to a layer. `compose` connects the layers.
  */
 const ROOMS: Record<string, readonly string[]> = {
   proxy: ['front', 'session', 'gate', 'upstream'],
@@ -237,8 +237,8 @@ const MOST_ROOMS = 12;
 const HAS_CLOCKS = /^(compose|cli|player)\/|^process\.ts$/;
 
 /**
- * Other code gets a clock as an argument; the default may be Node's clock. These files read Node's clock directly: they
- * compare it with Node's timers, use it for one connection, or measure durations.
+ * Files that read Node's clock directly: they compare it with Node's timers, use it for one connection, or measure
+ * durations. Other code gets a clock as an argument, whose default may be Node's clock.
  */
 const READS_CLOCKS: ReadonlySet<string> = new Set([
   'async/deadline.ts',
@@ -419,7 +419,7 @@ describe('architecture', () => {
 
   it('makes folders that settings name in one place', () => {
     const makes = files.filter((file) => /\bmkdir(Sync)?\([^;]*recursive: true/.test(read(file)));
-    // this file creates a folder below one that exists already
+    // this file creates a folder only below an existing one
     expect(makes).toEqual(['tsrecorder/search/sqlite/database.ts']);
   });
 
@@ -463,7 +463,7 @@ describe('architecture', () => {
   });
 });
 
-/** Each export must be used by another file of the product or its tools, or be listed in this test. */
+/** Another file of the product or its tools must use each export, unless this test lists the export. */
 describe('exports', () => {
   const sources = ['src', 'demo', 'scripts', 'bench', 'fuzz', 'test'].flatMap(readSources);
 
@@ -581,7 +581,7 @@ function violations(imports: readonly Import[]): string[] {
   });
 }
 
-/** The file, and all files that Node loads with it. Type imports and `import()` do not count. */
+/** Returns the file and all files that Node loads with it, except those imported by type imports and `import()`. */
 function loadedBy(entry: string, imports: readonly Import[]): ReadonlySet<string> {
   const loaded = new Set([entry]);
   for (const file of loaded) {

@@ -137,7 +137,7 @@ export async function refusalOf(asked: Promise<unknown>): Promise<TailcastError>
   throw new Error('the call was not refused', { cause: thrown });
 }
 
-/** The id of a pending request in a refusal. */
+/** Returns the id of the pending request that a refusal names. */
 export async function pendingId(asked: Promise<unknown>): Promise<string> {
   const error = await refusalOf(asked);
   const [, id] = /request ([a-z0-9]{10}) needs/.exec(error.message) ?? [];

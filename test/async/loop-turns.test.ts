@@ -10,7 +10,10 @@ interface Item {
 
 const byValue = (left: Item, right: Item): number => left.value - right.value;
 
-/** Pieces of ascending, descending, equal and unordered items. Some arrays are too long to sort in one turn. */
+/**
+ * Arrays that consist of runs of ascending, descending, equal and unordered items. Some arrays are too long to sort in
+ * one turn of the event loop.
+ */
 const pieces = fc.array(
   fc
     .tuple(fc.constantFrom('up', 'down', 'same', 'none'), fc.nat(600), fc.nat(1000))

@@ -290,7 +290,7 @@ describe('one person', () => {
       await gateway.access.decide(id, verdict, lead('bob'), signal);
       const object = rig.api.objects.get(`${COLLECTION}/${id}`);
       expect(object?.['status']).toMatchObject({ state: verdict === 'approved' ? 'granted' : verdict });
-      // maxLength in deploy/access/accessrequest.yaml
+      // the limit is `maxLength` in deploy/access/accessrequest.yaml
       expect(JSON.stringify(object?.['status']).length).toBeLessThan(65_536);
       if (verdict === 'approved')
         expect((await gateway.ask('GET', PODS, ...as('sre'))).elevation?.id).toBe(id);
@@ -369,7 +369,7 @@ describe('one person', () => {
   });
 });
 
-/** Sends a request to a gate with its own dependencies. */
+/** Sends a request to a new gate with these dependencies. */
 function admit(
   caller: Identity,
   deps: Partial<GateDeps>,

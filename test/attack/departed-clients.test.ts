@@ -1,5 +1,5 @@
 /**
- * Clients that disconnect before their upgrade is complete. The command may already run then, so the recording
+ * Clients that disconnect before their upgrade is complete. The command may already be running then, so the recording
  * must exist.
  */
 import type { Socket } from 'node:net';
@@ -22,7 +22,7 @@ it('are recorded if the API server got their command, although they reset the co
   const { recorder, rig } = await openRecorded((request, socket) => {
     socket.on('error', () => {});
     client.resetAndDestroy();
-    // The gateway notices the reset before the API server responds.
+    // The API server responds only after the gateway has noticed the reset.
     void until(() => rig.clients.size === 0).then(() => {
       socket.write(switching(request, 'v5.channel.k8s.io'));
       socket.write(serverMessage(1, utf8('it ran\n')));

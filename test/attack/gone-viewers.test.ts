@@ -1,4 +1,4 @@
-/** Viewers disconnect before the recorder responds, or during a view, and leave work behind. */
+/** Viewers disconnect before the recorder responds, or during a view. The recorder must end their unfinished work. */
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
@@ -11,7 +11,7 @@ const VIEWER: Viewer = { node: 'desk.tail1.ts.net', nodeId: 'nDESK', user: 'caro
 let rig: Rig;
 let running: Upload;
 let id = '';
-/** Requests to identify a viewer. */
+/** Number of requests to identify a viewer. */
 let asked = 0;
 let gate: PromiseWithResolvers<void> | undefined;
 
@@ -45,7 +45,7 @@ async function requestAndLeave(path: string): Promise<void> {
   await until(async () => (asked > before ? true : undefined));
   socket.destroy();
   await once(socket, 'close');
-  // The recorder answers another connection after it has noticed the end of the first one.
+  // When the recorder has responded on another connection, it has also noticed the end of the first one.
   const { promise, resolve } = gate;
   gate = undefined;
   await rig.get('/healthz');

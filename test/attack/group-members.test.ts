@@ -1,4 +1,4 @@
-/** One Service or Ingress of a ProxyGroup must not stop the members of other namespaces. */
+/** A Service or Ingress of a ProxyGroup must not interrupt Services or Ingresses of the group in other namespaces. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createEgressReconciler } from '../../src/operator/egress-group/reconcile.ts';
 import { createIngressGroupReconciler } from '../../src/operator/ingress-group/reconcile.ts';

@@ -68,7 +68,7 @@ describe.each(['a line', 'a header'] as const)('%s that fills the memory', (kind
     });
     expect(other.status).toBe(200);
     for (const upload of uploads) upload.close();
-    // The recorder forgets the sessions, and the node may upload again.
+    // After the uploads are closed, the recorder forgets their sessions, and the node may upload again.
     await expect
       .poll(async () => {
         const body = headerOf('x'.repeat(900_000));
@@ -119,7 +119,7 @@ describe('sessions with a long command', () => {
 });
 
 it('idle sessions do not prevent rules from reading another session', { timeout: 600_000 }, async () => {
-  /** More sessions than the recorder reads while they run. */
+  /** A number of running sessions that is greater than the number that the recorder reads at the same time. */
   const IDLE = 505;
   await using rig = await createRig({
     searchText: 'commands',
@@ -150,7 +150,7 @@ it('idle sessions do not prevent rules from reading another session', { timeout:
   hostile.write('[2,"o","AKIAABCDEFGHIJKLMNOP\\r\\n"]\n');
   const { order } = await hostile.ack((ack) => ack.order !== undefined);
   expect(order).toMatchObject({ action: 'end', by: expect.stringContaining('aws-key') as unknown });
-  // A session that gave way is read again when it has output.
+  // An idle session that the recorder stopped reading, to read others, is read again when it has output.
   idle[0]?.write('[2,"o","AKIAABCDEFGHIJKLMNOP\\r\\n"]\n');
   expect(await idle[0]?.ack((ack) => ack.order !== undefined)).toMatchObject({ order: { action: 'end' } });
   for (const upload of [...idle, hostile]) upload.close();

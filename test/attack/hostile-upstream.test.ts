@@ -233,7 +233,7 @@ let arena: Arena;
 let witness: Session;
 let script: Script | undefined;
 
-/** A session of another user: both ends of its connection. */
+/** Both ends of another user's session. */
 interface Session {
   readonly user: TLSSocket;
   readonly reader: ByteReader;

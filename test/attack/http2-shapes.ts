@@ -49,7 +49,7 @@ export const honestAnswer = withFields();
 /** All responses by name. */
 export const HTTP2_ANSWERS: Readonly<Record<string, (id: number) => Script>> = {
   'an honest answer': honestAnswer,
-  // fields
+  // headers
   Connection: withFields(['connection', 'close']),
   'Keep-Alive': withFields(['keep-alive', 'timeout=5']),
   'Transfer-Encoding': withFields(['transfer-encoding', 'chunked']),
@@ -90,7 +90,7 @@ export const HTTP2_ANSWERS: Readonly<Record<string, (id: number) => Script>> = {
     encodeFrame(FRAME.headers, FLAG.endHeaders, id, Buffer.of(0xff, 0xff, 0xff, 0xff, 0x7f)),
   'a larger table than was agreed': (id) =>
     encodeFrame(FRAME.headers, FLAG.endHeaders, id, Buffer.of(0x3f, 0xff, 0xff, 0x7f, 0x88)),
-  // status
+  // `:status`
   'no status': withHead(['x-a', 'b']),
   'two statuses': withHead(OK, [':status', '404']),
   'a status that is late': withHead(['x-a', 'b'], OK),
@@ -186,7 +186,7 @@ export const HTTP2_ANSWERS: Readonly<Record<string, (id: number) => Script>> = {
   'trailers with a status': inParts(begun, (id) => head(id, [[':status', '500']], FLAG.endStream)),
   'trailers with Connection': inParts(begun, (id) => head(id, [['connection', 'close']], FLAG.endStream)),
   'two heads': inParts(begun, (id) => head(id, [OK])),
-  // ends
+  // end of the response
   ...Object.fromEntries(
     [1, 2, 3, 5, 7, 8, 11, 13, 0xffff_ffff].flatMap((code) => [
       [`a reset with ${code} at once`, (id: number) => reset(id, code)],
@@ -212,7 +212,7 @@ export const HTTP2_ANSWERS: Readonly<Record<string, (id: number) => Script>> = {
   'the end of the connection in the body': () => (id, socket) => void socket.end(begun(id)),
   'a crash in the body': () => (id, socket) =>
     void socket.write(begun(id), () => setTimeout(() => crash(socket), 5)),
-  // the connection
+  // frames and states of the connection
   'room beyond all bounds on the stream': (id) =>
     Buffer.concat([begun(id), encodeFrame(FRAME.windowUpdate, 0, id, number32(0x7fff_ffff))]),
   'room of nothing on the stream': (id) =>

@@ -1,6 +1,6 @@
 /**
- * Attack corpus A13, E4, E7, E8, F11 and policy: limits on the duration and the number of sessions and connections, and
- * the log messages about these limits.
+ * Attack corpus A13, E4, E7, E8, F11 and the policy file: limits on the duration and number of sessions and
+ * connections, and the log messages about these limits.
  */
 import { once } from 'node:events';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';

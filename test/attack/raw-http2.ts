@@ -32,7 +32,7 @@ export function encodeFrame(type: number, flags: number, streamId: number, paylo
   return frame;
 }
 
-/** Preface, settings and one request, as bytes. */
+/** Returns the bytes of the connection preface, a SETTINGS frame and one request. */
 export function encodeRequest(
   fields: readonly Field[],
   options: { readonly body?: Uint8Array; readonly trailers?: readonly Field[] } = {},
@@ -149,7 +149,10 @@ function createStreamReader(): (frame: Frame) => Http2Outcome | undefined {
   };
 }
 
-/** `:status` is the first field of a block: from the static table, or a literal of three digits. */
+/**
+ * Returns the status. `:status` is the first field of a block: an index of the static table, or a literal of three
+ * digits.
+ */
 function decodeStatus(block: Buffer): number {
   const indexed = [200, 204, 206, 304, 400, 404, 500][(block[0] ?? 0) - 0x88];
   if (indexed !== undefined) return indexed;

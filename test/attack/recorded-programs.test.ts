@@ -131,7 +131,7 @@ async function lastScreen(cast: string): Promise<string> {
 /** Queries of alert rules that are compared with every recording. */
 const RULES = ['text:kestrel', 'kestrel', 'text:shadow', 'fivesix', 'hidden:>0', 'hidden:>=100'];
 
-/** Indexes a recording. */
+/** Indexes a recording and returns functions that search it. */
 async function searchIn(bytes: Uint8Array): Promise<Pick<Views, 'finds' | 'alerts'>> {
   const directory = await mkdtemp(join(folder, 'index-'));
   const index = createIndexHandlers();

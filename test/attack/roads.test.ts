@@ -187,7 +187,7 @@ describe('exec and attach', () => {
     const lines = [HOST, ...WEBSOCKET].map(([name, value]) => `${name}: ${value}\r\n`).join('');
     const bytes = `GET ${POD}/exec?command=sh HTTP/1.0\r\n${lines}\r\n`;
     const { outcome, requests } = await observe(arena, () => sendHttp1(arena, BOB, bytes));
-    // requests without an upgrade, or with an unsupported upgrade
+    // the gateway may forward the request without its upgrade headers
     for (const request of requests) expect(request.head.toLowerCase()).not.toContain('upgrade');
     if (requests.length === 0) expect(outcome).toMatchObject({ status: 400 });
   });

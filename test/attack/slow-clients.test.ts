@@ -47,7 +47,7 @@ async function gateway(
   options: Partial<RigOptions> = {},
 ): Promise<{ readonly rig: Rig; dial(): Promise<Socket> }> {
   const rig = await openRig({
-    // the server waits for the complete request
+    // the API server never responds
     upstream: () => undefined,
     bodyStallMs: 300,
     server: { limits: { headersTimeoutMs: 300 } },
@@ -119,7 +119,7 @@ it.each([
   let sent = 0;
   // a frame header has nine bytes
   const received = await trickle(socket, bytes, () => (begin.length === 0 && (sent += 1) > 8 ? '' : next));
-  // its settings
+  // the recorder has sent its SETTINGS, which are longer than a frame header
   expect(received.length).toBeGreaterThan(9);
 });
 

@@ -114,7 +114,7 @@ it('closes an idle HTTP/2 connection whose client sends pings and never closes i
   socket.write(Buffer.concat([PREFACE, encodeFrame(FRAME.settings, 0, 0, new Uint8Array(0))]));
   const timer = setInterval(() => socket.write(encodeFrame(FRAME.ping, 0, 0, new Uint8Array(8))), 50);
   ends.push(() => clearInterval(timer));
-  // the write of a ping may fail first
+  // waits without `once`, which would reject if writing a ping fails first
   await new Promise((resolve) => socket.once('close', resolve));
   expect(socket.destroyed).toBe(true);
 });

@@ -30,7 +30,7 @@ interface Session {
 const TARGET = `${EXEC}&stderr=true`;
 const STREAMS = { error: 1, stdin: 3, stdout: 5, stderr: 7 } as const;
 
-/** Resolves when all streams are accepted and the first output was delivered. */
+/** Opens a session, and calls `act` when all streams are accepted and the first output was delivered. */
 async function inSession(act: (session: Session) => Promise<void>): Promise<void> {
   const lines = WEBSOCKET.map(([name, value]) => `${name}: ${value}\r\n`).join('');
   const before = arena.recorder.uploads.length;

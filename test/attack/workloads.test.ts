@@ -48,7 +48,7 @@ function put(to: Arena, transport: Transport, ask: Ask & { readonly body: string
   }
 }
 
-/** The event of one request, and the request at the API server. */
+/** Sends one request. Returns its events and the request that the API server received. */
 async function sendAsk(
   to: Arena,
   transport: Transport,
@@ -210,14 +210,15 @@ describe.each(TRANSPORTS)('a request that carries commands (%s)', (transport) =>
     ['JSON that ends too early', 'application/json', DEPLOYMENT.slice(0, -1)],
     ['JSON with more behind it', 'application/json', `${DEPLOYMENT}{}`],
     ['JSON in no Unicode', 'application/json', DEPLOYMENT.replace('"c"', '"\u00ff"')],
-    // Go merges objects of the same name, and JSON.parse keeps the last one
+    // if a key is repeated, Go merges the objects, but JSON.parse keeps the last one
     ['a member that is repeated', 'application/json', `${DEPLOYMENT.slice(0, -1)},"spec":{"template":{}}}`],
     [
       'a member that is repeated by an escape',
       'application/json',
       `${DEPLOYMENT.slice(0, -1)},"sp\\u0065c":{}}`,
     ],
-    // the value of the variable is not in the patch: it is in the stored object, or in a part that events redact
+    // the patch does not contain the new value itself: the value is in the stored object, or in a part that events
+    // redact
     [
       'a JSON patch that copies a command',
       'application/json-patch+json',

@@ -20,7 +20,8 @@ const STEP = {
 };
 
 /**
- * Runs a report for one approved access request, with one event of its use for each of these trust levels.
+ * Runs a report on one approved access request. For each of these trust levels, there is one event about a use of the
+ * request.
  *
  * @param skipped batches that the recorder cannot read
  */
@@ -41,7 +42,7 @@ async function run(
             },
             trust: 'verified',
           },
-          // a writer of the store can add events with any content
+          // anyone with write access to the store can add events with any content
           ...[9e15, -9e15, 0.5].map((timestamp) => ({
             event: { type: 'tailcast-access-request', timestamp, source: { node: 'g' }, access: STEP },
             trust: 'unverified',
@@ -71,7 +72,7 @@ const report = async (...uses: readonly string[]): Promise<Record<string, unknow
 it('a report is unverified if an event of a request or of its use has no proof', async () => {
   expect(await report('verified', 'verified')).toMatchObject({ calls: 2, unused: false, trust: 'verified' });
   expect(await report()).toMatchObject({ calls: 0, unused: true, trust: 'verified' });
-  // a writer of the store can add events
+  // anyone with write access to the store can add events
   expect(await report('verified', 'unverified')).toMatchObject({
     calls: 2,
     sessions: 2,
@@ -80,7 +81,7 @@ it('a report is unverified if an event of a request or of its use has no proof',
 });
 
 it('a report is unverified and incomplete if the recorder skips a batch of events', async () => {
-  // a writer of the store can make a batch too large to read
+  // anyone with write access to the store can make a batch too large to read
   const { code, out, err } = await run([], ['2026-01-31T00:00:01Z_aa']);
   expect(rowIn(out)).toMatchObject({ calls: 0, unused: false, trust: 'unverified' });
   expect(JSON.parse(out)).toMatchObject({ skipped: ['2026-01-31T00:00:01Z_aa'] });

@@ -58,7 +58,7 @@ beforeAll(async () => {
   const before = HEADER + SESSION + '[1,"o","first"]\n';
   await upload.write(before);
   await until(async () => (((await one.list())[0]?.bytes ?? 0) > HEADER.length ? true : undefined));
-  // the first recorder restarts; no gateway continues the session there, so it ends the session
+  // the first recorder restarts and ends the session, because no gateway continues the session there
   one = await one.restart({ timing: { resumeGraceMs: 1, listRefreshMs: 0 } });
   await moved.promise;
   await upload.write(`[2,"o","second"]\n${END}`);

@@ -126,7 +126,7 @@ describe('a host name of a cluster that the certificate does not cover', () => {
     const rig = await open();
     const only = { minVersion: version, maxVersion: version } as const;
     const first = await secure(rig, { servername: 'covered.test', ...only });
-    // TLS 1.3 sends the ticket of a session after the handshake
+    // with TLS 1.3, the server sends the session ticket after the handshake
     let session = first.getSession();
     first.on('session', (ticket: Buffer<ArrayBuffer>) => (session = ticket));
     await answerTo(first, 'covered.test');

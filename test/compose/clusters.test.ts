@@ -260,7 +260,7 @@ describe('the clusters of a gateway', () => {
       expect((await rig.get('/clusters/b/api')).body).toBe('b');
       times.push(performance.now() - startedAt);
     }
-    // if a cluster blocked another one, a request would wait several seconds for a timeout
+    // if cluster a or c blocked cluster b, a request would wait several seconds for a timeout
     expect(times.toSorted((one, other) => one - other).at(-2)).toBeLessThan(1000);
     await a.close();
     const statuses = await Promise.all(hanging);
@@ -296,7 +296,7 @@ describe('the clusters of a gateway', () => {
       });
     const reviews = (): readonly string[] => kcp.requests.filter((line) => line.includes('review'));
     const rig = await openKcp();
-    // the gateway checks the account twice; the last request of each check asks for the list of rules
+    // the gateway checks its account twice; the last request of each check is a SelfSubjectRulesReview
     const ends = (): number => reviews().filter((line) => line.endsWith('/selfsubjectrulesreviews')).length;
     await vi.waitFor(() => expect(ends()).toBe(2), eventually);
     expect(reviews().filter((line) => !line.startsWith('POST /clusters/root/apis/'))).toEqual([]);

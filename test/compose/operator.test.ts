@@ -53,7 +53,7 @@ beforeEach(async () => {
 });
 afterEach(() => api.close());
 
-/** The headings of a dry run. */
+/** Returns the headings that a dry run prints: kind and name of each object. */
 async function seenTo(flags: Readonly<Record<string, unknown>>): Promise<readonly string[]> {
   return (await dryRun(flags)).match(/^# [A-Z]\w+ \S+$/gm) ?? [];
 }

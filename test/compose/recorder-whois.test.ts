@@ -99,7 +99,7 @@ describe('the identities of a recorder', () => {
     await expect.poll(() => localApi.requests.length).toBeGreaterThan(0);
     const uploader = identify(GATEWAY, signal);
     uploader.catch(() => undefined);
-    // the recorder queries tailscaled about the uploader although the queries about the viewers are still pending
+    // the recorder asks tailscaled who the uploader is, although its queries about the viewers are still pending
     await expect.poll(() => localApi.requests.some(({ url }) => url.includes('100.64.0.5'))).toBe(true);
     // all viewers still wait, because a viewer whose request has timed out would no longer use a slot
     expect(answered).toBe(0);

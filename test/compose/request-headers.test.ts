@@ -13,7 +13,10 @@ afterEach(async () => {
   for (const close of closers.splice(0).reverse()) await close();
 });
 
-/** Refuses reviews with the message that kcp sent to a user without the verb `access` in the workspace. */
+/**
+ * Starts a server that refuses access reviews with the same message as kcp for a user without the verb `access` in the
+ * workspace.
+ */
 async function startKcp(
   believes: boolean,
 ): Promise<{ readonly asked: string[]; readonly kubeconfig: object }> {

@@ -33,7 +33,7 @@ describe('the check of the search index', () => {
     writer.put(doc('n_1'), [], false);
     expect(await examine()).toMatchObject({ status: 'ok', summary: `${folder} is readable` });
     writer.close();
-    // the process that was started for the check has exited
+    // the process that the check started has exited
     await expect.poll(children).toBe(before);
   });
 

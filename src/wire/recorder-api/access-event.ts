@@ -14,7 +14,7 @@ export interface AccessEvent {
   readonly request: string;
   readonly step: string;
   readonly requester: string;
-  /** Node of the requester. */
+  /** Tailnet node of the requester. */
   readonly node: string;
   readonly groups: readonly string[];
   /** Requested Kubernetes user. Empty if the request uses the requester's own user. */
@@ -25,7 +25,7 @@ export interface AccessEvent {
   readonly namespaces: readonly string[];
   readonly reason: string;
   readonly durationSeconds: number;
-  /** End of the granted access, or end of the time for decisions (RFC 3339). */
+  /** End of the granted access (RFC 3339). For a pending request, the time until which approvers may decide. */
   readonly expires: string;
   readonly approvers: readonly string[];
   /** Number of approvals that are still missing. */

@@ -19,7 +19,7 @@ export interface SessionAnnotation {
   /** The impersonated user and groups. */
   readonly user?: string;
   readonly groups?: readonly string[];
-  /** Arguments of the command. The header contains them joined as `command`. */
+  /** Arguments of the command. The cast header contains them, joined by spaces, in its field `command`. */
   readonly argv?: readonly string[];
   readonly tty: boolean;
   readonly stdin: boolean;

@@ -45,7 +45,7 @@ export interface ApiRequestEvent {
     readonly nodeID: string;
     /** Present only for a tagged node. */
     readonly nodeTags?: readonly string[];
-    /** Present only for a user's node. Up to 64 bits. */
+    /** Present only for a user's node. A number of up to 64 bits. */
     readonly nodeUserID?: bigint;
     readonly nodeUser?: string;
   };
@@ -113,7 +113,7 @@ function sortedRecord(map: ReadonlyMap<string, readonly string[]>): JsonObject {
   return Object.fromEntries([...map].toSorted(([left], [right]) => (left < right ? -1 : 1)));
 }
 
-/** The keys are listed here, so that their order does not depend on the caller. */
+/** Lists the keys explicitly, so that their order does not depend on the caller. */
 function encodeKubernetes(info: ApiEventKubernetes): JsonObject {
   return {
     IsResourceRequest: info.IsResourceRequest,

@@ -65,8 +65,8 @@ export interface RecordReader {
   readonly ended: boolean;
   /**
    * Parses a chunk, which may begin and end anywhere.
-   * @throws WireError `limit` for a message that is too long, `malformed` for bytes after the end message;
-   * any error of `content`; `dead` after an error
+   * @throws WireError `limit` for a message that is too long, `malformed` for bytes after the end message, `dead` after
+   * an error; any error that `content` throws
    */
   push(chunk: Uint8Array): void;
 }

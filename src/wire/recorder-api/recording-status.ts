@@ -108,8 +108,8 @@ export function stateText({
 }
 
 /**
- * Returns sentences for viewers of a recording that is incomplete, did not start, or differs from the signed one;
- * empty for all others.
+ * Returns notices for viewers: that the recording is incomplete, that its command did not start, or that the recording
+ * differs from the signed one. Empty for all other recordings.
  */
 export function statusNotices(recording: {
   readonly state: string;

@@ -23,7 +23,7 @@ export interface Recording<State extends string = RecordingState, Kind extends s
   /** File name or object key of the cast in the store. */
   readonly key: string;
   readonly state: State;
-  /** Time at which the recorder received the header, in RFC 3339 (UTC, with milliseconds). */
+  /** Time at which the recorder received the cast header, in RFC 3339 (UTC, with milliseconds). */
   readonly startedAt: string;
   /** Time of the last event, in seconds of the session. Absent if the recording has no readable event. */
   readonly durationSeconds?: number;
@@ -43,8 +43,8 @@ export interface Recording<State extends string = RecordingState, Kind extends s
   /** Id of the session at the gateway or SSH server that recorded it. */
   readonly connectionId?: string;
   /**
-   * Audit id that the API server used, if the gateway did not impersonate the user. It differs from `connectionId` if
-   * the client chose it.
+   * Audit id that the API server used, if the gateway did not impersonate the user. Differs from `connectionId` if the
+   * client chose the audit id.
    */
   readonly auditId?: string;
   /** Position of this recording in its session, if the session may consist of several uploads. */
@@ -78,7 +78,7 @@ export interface RecordedPart {
   /** State of this upload, regardless of earlier uploads. */
   readonly state: RecordingState;
   readonly problem?: string;
-  /** Address of the recorder with the previous part, as the gateway knows it. */
+  /** Address of the recorder that has the previous part, as the gateway uses it. */
   readonly before?: string;
   /**
    * Addresses of recorders to which the gateway may continue the upload, in the order in which it tries them.
@@ -88,8 +88,8 @@ export interface RecordedPart {
 }
 
 /**
- * A node, by name without trailing dot and by stable id. Either may be empty in recordings of other
- * recorders.
+ * A tailnet node: its name without trailing dot, and its stable id. Either may be empty in recordings that another
+ * product made.
  */
 export interface RecordingNode {
   readonly node: string;
@@ -109,8 +109,8 @@ export interface RecordingPod {
 }
 
 /**
- * A recording for readers that may be older than the recorder. It may contain states and kinds that the
- * reader does not know.
+ * A recording as received by a program that may be older than the recorder. The recording may contain states and kinds
+ * that this program does not know.
  */
 export type ListedRecording = Recording<string, string>;
 

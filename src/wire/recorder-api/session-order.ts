@@ -42,7 +42,7 @@ export interface SessionOrder {
   /** The viewer or the rule that gave the order. */
   readonly by: string;
   readonly reason: string;
-  /** Viewer who watches. Present only if `action` is `watch`. */
+  /** The watching viewer. Present only if `action` is `watch`. */
   readonly watcher?: SessionWatcher;
 }
 

@@ -35,7 +35,7 @@ const NO_BYTES = new Uint8Array(0);
 
 /**
  * Maximum bytes of lines per byte of a frame. An output byte needs up to six bytes in the event and 4/3 bytes in
- * base64. The 13 header bytes of the frame allow enough bytes for the other text of the lines.
+ * base64. The 13 header bytes of the frame leave enough space for the other text of the lines.
  */
 export const MAX_LINE_BYTES_PER_FRAME_BYTE = 8;
 

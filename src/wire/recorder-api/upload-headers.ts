@@ -74,8 +74,8 @@ export interface UploadFields {
   readonly session: string;
   readonly at: Continuation & Required<Pick<Continuation, 'frames'>>;
   /**
-   * True if the gateway shows output only after it is acknowledged. The recorder must then write the output to disk
-   * without delay.
+   * True if the gateway shows output to the user only after the recorder has acknowledged the output. The recorder must
+   * then write the output to disk without delay.
    */
   readonly waits: boolean;
   /** True if the gateway follows orders, see `session-order.ts`. */

@@ -1,7 +1,7 @@
 /**
- * Parses and encodes the exit status of exec and attach, the content of the error stream (k8s.io/client-go
- * `tools/remotecommand/v1.go` … `v4.go`, k8s.io/kubelet `cri/streaming/remotecommand/exec.go`): a
- * `metav1.Status` since v4, plain text before.
+ * Parses and encodes the exit status of exec and attach, which is the content of the error stream. Since protocol
+ * version 4, the content is a `metav1.Status`; before, it is plain text. Sources: k8s.io/client-go
+ * `tools/remotecommand/v1.go` … `v4.go`, k8s.io/kubelet `cri/streaming/remotecommand/exec.go`.
  */
 import { isJsonArray, isJsonObject, jsonField, parseJsonObject, type JsonObject } from '../json-value.ts';
 import { WireError } from '../wire-error.ts';

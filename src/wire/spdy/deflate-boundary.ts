@@ -29,8 +29,8 @@ interface HuffmanCode {
 }
 
 /**
- * Maximum number of deflate blocks. Encoders write one compressed block and the empty stored block of the flush. Each
- * compressed block with its own codes takes 30 µs, and may have only 12 bytes.
+ * Maximum number of deflate blocks. Encoders write one compressed block and the empty stored block of the flush. A
+ * compressed block with its own codes takes 30 µs to check, although it may have only 12 bytes.
  */
 const MAX_BLOCKS = 16;
 const MAX_CODE_BITS = 15;

@@ -1,12 +1,12 @@
 /**
- * Scanner and encoder for WebSocket frames (RFC 6455 §5). The scanner reads a connection between a client and
- * a server without being either.
+ * Scanner and encoder for WebSocket frames (RFC 6455 §5). The scanner observes a connection between a client and a
+ * server, and is neither of them.
  *
- * Chunks may begin and end anywhere in a frame. The scanner returns the payload in pieces and never buffers
- * or changes it. A piece is a view of the pushed chunk, and is masked if the frame is masked. `unmaskPiece`
- * returns an unmasked copy. The scanner rejects violations of the framing rules: masking, minimal lengths,
- * control frames and the order of fragments. It reports RSV bits to the caller, because only the caller knows
- * the negotiated extensions. It does not interpret the payload.
+ * Chunks may begin and end anywhere in a frame. The scanner returns the payload in pieces and never buffers or changes
+ * it. A piece is a view of the pushed chunk, and is masked if the frame is masked. `unmaskPiece` returns an unmasked
+ * copy. The scanner rejects violations of the framing rules: masking, minimal lengths, control frames and the order of
+ * fragments. It reports RSV bits to the caller, because only the caller knows the negotiated extensions. It does not
+ * interpret the payload.
  *
  * ```
  * fin:1|rsv:3|opcode:4   masked:1|length:7   [length:16 | length:64]   [mask:32]   payload
