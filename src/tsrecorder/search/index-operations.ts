@@ -255,8 +255,8 @@ class FedRecording {
     if (bytes !== undefined) this.feed(bytes);
     this.#cast.flush();
     this.#lines?.flush();
-    // Match unfinished control strings too: a program could hide text from the rules in a control string that it never
-    // ends.
+    // Match unfinished control strings too, because a program could hide text from the rules in a control string
+    // without an end.
     const { pendingString } = this.#lines ?? this.#cast;
     if (pendingString.text !== '') this.watch.output(pendingString);
     this.#cut.flush();

@@ -463,8 +463,8 @@ class StoreIndexer implements Indexer {
     this.#reconcileAt = now() + reconcileMs;
     await this.#flush(index);
     const openIds = (): readonly string[] => live().map(({ key }) => recordingId(key));
-    // NOTE: read the live recordings before and after the listing of the store, because a recording can move into the
-    // store during the listing.
+    // NOTE: read the live recordings before and after the store is listed, because a recording can move into the store
+    // in between.
     const open = new Set(openIds());
     try {
       const listed = await unlessAborted(store.list(), signal);

@@ -36,7 +36,8 @@ export interface ServerOptions {
   readonly uploads: Uploads;
   readonly log: Logger;
   /**
-   * Maximum number of connections. One address may use at most half of the connections that other addresses leave free.
+   * Maximum number of connections. Each address may use at most half of the connections that other addresses do not
+   * use.
    */
   readonly maxConnections: number;
   /** Called with the number of open connections when it changes. */

@@ -10,8 +10,9 @@
  * | `HEAD /v2/event`  | both | 200                                                                                   |
  * | `POST /v2/event`  | both | 200 when the event is durable                                                         |
  *
- * The recorder identifies the uploader first. The recorder rejects requests with status codes, so that the uploader
- * tries its next recorder. After the 200 or 101 response of `/v2/record`, the recorder reports errors in error frames.
+ * The recorder identifies the uploader first. To reject a request, the recorder sends an error status, so that the
+ * uploader tries its next recorder. After the 200 or 101 response of `/v2/record`, the recorder reports errors in error
+ * frames.
  *
  * The first line of an upload must be an asciicast header of at most 4 MiB. Further lines have at most `maxLineBytes`,
  * and the upload has at most `maxSessionBytes`. For uploads of frames, the limits apply to the lines that the frames
@@ -70,8 +71,8 @@ export interface UploadOptions {
   readonly metrics: RecorderMetrics;
   readonly maxEventBytes: number;
   /**
-   * Maximum number of event bytes in memory. Above this number, events are rejected. One node may use at most half of
-   * the bytes that other nodes leave free.
+   * Maximum number of event bytes in memory. Above this number, events are rejected. Each tailnet node may use at most
+   * half of the bytes that other nodes do not use.
    */
   readonly maxTotalEventBytes: number;
   /** Minimum free bytes for a new session. */
@@ -85,7 +86,7 @@ export interface UploadOptions {
 
 /** Handlers for uploads. Each handler returns false for paths that do not belong to uploads. */
 export interface Uploads {
-  /** @returns false for other paths. `mustContinue`: the uploader waits for `100 Continue` */
+  /** `mustContinue`: the uploader waits for `100 Continue`. */
   request(request: IncomingMessage, response: ServerResponse, mustContinue: boolean): boolean;
   stream(stream: ServerHttp2Stream, headers: IncomingHttpHeaders): boolean;
   /** @param socket must already have a listener for errors */
@@ -392,8 +393,8 @@ function refuseStream(stream: ServerHttp2Stream, error: TailcastError, head: boo
 }
 
 /**
- * Rejects other HTTP/2 requests. Only uploads support HTTP/2: browsers use HTTP/2 only over TLS, so the page and its
- * API use HTTP/1.1.
+ * Rejects HTTP/2 requests that do not belong to uploads. Only uploads support HTTP/2: browsers use HTTP/2 only over
+ * TLS, so the page and its API use HTTP/1.1.
  */
 export function answerUnserved(stream: ServerHttp2Stream): void {
   stream.on('error', () => undefined);

@@ -112,8 +112,8 @@ export interface ViewerAccess {
 const MAX_IDENTITY_AGE_MS = 10_000;
 
 /**
- * Maximum number of requests in progress. Each request may use an open file and a buffer. One viewer may have at most
- * half of the requests that other viewers leave free.
+ * Maximum number of requests in progress. Each request may use an open file and a buffer. Each viewer may have at most
+ * half of the requests that other viewers do not use.
  */
 const MAX_REQUESTS = 512;
 

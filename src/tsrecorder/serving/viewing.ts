@@ -3,9 +3,9 @@
  *
  * A rule is `<who>` or `<who>=<what>`. `<who>` is `*`, a login, or a tag of the viewer's node. `<what>` is
  * `cluster:<name>`, `namespace:<name>` or `namespace:<cluster>/<name>` of the session, or `user:<login>` or
- * `tag:<name>` of its source. Without rules, every viewer with network access may see everything. `<who>=review` allows
- * viewers to write comments and tags on the recordings that they may see. `<who>=end` allows them to end, pause and
- * resume these sessions.
+ * `tag:<name>` of the client that started the session. Without rules, every viewer with network access may see
+ * everything. `<who>=review` allows viewers to write comments and tags on the recordings that they may see. `<who>=end`
+ * allows viewers to end, pause and resume the sessions that they may see.
  */
 import { TailcastError } from '../../errors.ts';
 import type { Scope } from '../library/scope.ts';
@@ -101,7 +101,7 @@ export function noRuleField(scope: Scope, { user, node }: Viewer): { readonly no
 }
 
 /**
- * True if a viewer may write comments and tags. False for viewers of a portal, because portals forward no request
+ * True if a viewer may write comments and tags. False for viewers who use a portal, because portals forward no request
  * bodies.
  */
 export function mayReview(rules: readonly ViewRule[], viewer: Viewer): boolean {

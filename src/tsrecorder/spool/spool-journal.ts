@@ -17,11 +17,11 @@ const META_SCHEMA = z.object({
   /** IP address of the uploader. */
   address: z.string(),
   protocol: z.enum(['v1', 'v2']),
-  /** Session id of the uploader, if the session can be continued. */
+  /** Id that the uploader gave to the session. Only present if the session can be continued. */
   token: z.string().exactOptional(),
   /** Number and offset of the part, if the upload continues a session that started at another recorder. */
   part: z.object({ number: z.number(), offset: z.number() }).exactOptional(),
-  /** Addresses of other recorders of the session, as reported by the uploader. */
+  /** Addresses of other recorders that receive parts of the session, as reported by the uploader. */
   neighbours: z
     .object({ before: z.string().exactOptional(), after: z.array(z.string()).readonly() })
     .exactOptional(),

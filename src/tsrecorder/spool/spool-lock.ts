@@ -1,6 +1,6 @@
 /**
  * The lock of a spool directory. Without the lock, two recorders with the same directory would each treat the running
- * uploads of the other as left over from a crash.
+ * uploads of the other recorder as left over from a crash.
  */
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';

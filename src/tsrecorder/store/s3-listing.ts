@@ -36,7 +36,7 @@ export interface S3ListingOptions {
 
 /** Lister of one bucket. */
 export interface S3Listing {
-  /** Lists all recordings. Concurrent calls share one listing of the bucket, which starts after these calls. */
+  /** Lists all recordings. Concurrent calls share a listing of the bucket that starts after all of them. */
   list(): Promise<readonly StoredRecording[]>;
   /** Reports that this process stored a recording. */
   changed(key: RecordingKey): void;

@@ -5,9 +5,9 @@
  * session, the recorder that started to read later wins. Version conflicts are therefore not errors.
  *
  * The document of a session is written twice: before and after the documents of its moments. In the first write, the
- * version is an empty text, and the field for the number of moments has its maximum. If a crash occurs between the two
- * writes, the recorder finds the session by its empty version and writes it again. Writes become visible only after a
- * refresh.
+ * version is an empty text, and the number of moments covers both the old and the new moments. If a crash occurs
+ * between the two writes, the recorder finds the session by its empty version and writes it again. Writes become
+ * visible only after a refresh.
  */
 import { z } from 'zod';
 import type { IndexedSession, IndexStatus, Moment, SessionNames } from '../../../search/search-index.ts';

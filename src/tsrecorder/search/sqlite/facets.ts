@@ -35,7 +35,7 @@ export function durationSize(seconds: number): number {
 /** Field of a facet, or `place`: a namespace of a cluster, for viewer rules. */
 export type FacetKind = FieldTerm['field'] | 'place';
 
-/** Word of all sessions. */
+/** Word that every session has. */
 export const EVERY = 'every';
 
 /** Returns the word for the exact value of a field. */
