@@ -12,7 +12,7 @@ export interface ListenAddress {
  * Opens a TCP port.
  *
  * @returns the address
- * @throws a system error, e.g. `EADDRINUSE`
+ * @throws an error of the OS, e.g. `EADDRINUSE`
  */
 export async function listenOn(server: Server, options: ListenOptions): Promise<AddressInfo> {
   server.listen(options);

@@ -52,9 +52,9 @@ export class BlockQueue {
   }
 
   /**
-   * Adds a chunk. If the queue is empty, a small chunk stays in its own buffer. The caller must then no longer write to
-   * this buffer. If the chunk is in a lent block, the queue adopts the block. A block that is mostly empty is returned
-   * to the pool after its bytes are copied.
+   * Adds a chunk. If the queue is empty, a small chunk stays in its own buffer, to which the caller must then no longer
+   * write. If the chunk is in a lent block, the queue adopts the block. If this block is mostly empty, its bytes are
+   * copied and the block is returned to the pool.
    * @returns false if the chunk stays in its own buffer
    */
   push(chunk: Uint8Array): boolean {
@@ -163,7 +163,7 @@ export class BlockQueue {
   clear(): void {
     for (const { block, memory, from } of this.#pieces.splice(0)) {
       this.#account.release(memory.length);
-      // a reader may still reference the taken part of a block
+      // if bytes of a block were taken, a reader may still reference them, so the block is not reused
       if (block === undefined) continue;
       if (from === 0) giveBlock(block);
       else dropBlocks(1);
@@ -171,7 +171,7 @@ export class BlockQueue {
     this.#size = 0;
   }
 
-  /** Returns the last piece, a block with free space. */
+  /** Returns a block with free space as the last piece. Adds one if necessary. */
   #roomy(): Piece {
     const last = this.#pieces.at(-1);
     if (last?.block !== undefined && last.to < BLOCK_BYTES) return last;

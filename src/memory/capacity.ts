@@ -29,7 +29,7 @@ const REQUEST_BYTES = 200 * 1024;
 const SHARE_FOR_REQUESTS = 1 / 2;
 const MAX_REQUESTS = 20_000;
 const MIN_REQUESTS = 300;
-/** One user may use a third of the requests, so that two users at their limit leave capacity for others. */
+/** Each user may use at most a third of the requests, so that two users at their limit leave capacity for others. */
 const USERS = 3;
 const SHARE_OF_BYTES = 1 / 16;
 /**

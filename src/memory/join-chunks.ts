@@ -6,9 +6,9 @@ const SMALL_BYTES = 1024;
 const BLOCK_BYTES = 4096;
 
 /**
- * Copies small unread chunks of a stream into blocks. Node needs about 200 bytes for each chunk, and HTTP/2
- * delivers chunks to a paused stream until its window is full. A mebibyte in chunks of one byte would
- * otherwise need over 100 MB.
+ * Copies small unread chunks of a stream into blocks. Node.js needs about 200 bytes for each chunk, and HTTP/2 delivers
+ * chunks to a paused stream until its window is full. Without copying, a mebibyte in chunks of one byte would need over
+ * 100 MB.
  *
  * Use this only for streams that are read by 'data' events, with `pause` and `resume`.
  */

@@ -10,13 +10,13 @@ const ANY_ENCODING = 'utf8';
 
 type Written = (error?: Error | null) => void;
 
-/** HTTP streams of Node pass null or undefined if a write has no callback. */
+/** HTTP streams of Node.js pass null or undefined if a write has no callback. */
 type MaybeWritten = Written | null | undefined;
 
 /**
  * Copies small pieces into blocks while the stream has unsent bytes. A block is written when it is full, or when an
- * earlier write is complete. Node needs about 200 bytes for each write. If a client does not read, 64 KB of output in
- * pieces of one byte would otherwise need 13 MB.
+ * earlier write is complete. Node.js needs about 200 bytes for each write. Without blocks, 64 KB of output in pieces of
+ * one byte would need 13 MB while the client does not read.
  */
 export function joinSmallWrites(stream: Writable): void {
   const write = stream.write.bind(stream);

@@ -1,8 +1,8 @@
 /**
- * Memory for data from the API server. All connections read into one shared buffer, from which the data is
- * copied immediately. Larger pieces are copied to blocks, which are reused after the client's socket has
- * written them. Without reuse, a 50 MB list would create 50 MB of garbage outside of the heap; its collection
- * took a quarter of the CPU time.
+ * Memory for data from the API server. All connections read into one shared buffer, from which each piece of data is
+ * copied immediately. Larger pieces are copied to blocks, which are reused after the client's socket has written the
+ * data. Without reuse, a 50 MB list would create 50 MB of garbage outside of the heap; its collection took a quarter of
+ * the CPU time.
  *
  * The caller of `take` may use the piece until it calls `give`. To pass the piece to a stream, the caller must use
  * `releaseOf` as the callback of the write. The garbage collector frees a piece that is never released, for example
@@ -23,7 +23,7 @@ const MAX_FREE = 512;
 
 interface Block {
   readonly bytes: Buffer;
-  /** Number of current users of the block: the read event, and each pending write. */
+  /** Number of operations that use the block at present: the read event, and each pending write. */
   uses: number;
   readonly release: () => void;
 }

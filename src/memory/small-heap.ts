@@ -7,9 +7,9 @@
 import { setFlagsFromString } from 'node:v8';
 
 /**
- * Starts a collection when the old generation has grown by a fifth of its used size, and prevents the growth
- * of the young generation. Measured with an operator of 5,000 Services, 500 of them proxied: 133 MiB instead
- * of 221, with the same CPU time.
+ * Starts a collection when the old generation has grown by a fifth of its used size, and prevents the growth of the
+ * young generation. An operator with 5,000 Services, of which 500 have a proxy, needed 133 MiB instead of 221 MiB, with
+ * the same CPU time.
  */
 export function keepHeapSmall(): void {
   setFlagsFromString('--heap-growing-percent=20');

@@ -16,8 +16,8 @@ import type { NameAddresses, NameRecords } from './records.ts';
 export const MAX_QUERY_BYTES = 4096;
 const HEADER_BYTES = 12;
 /**
- * Maximum size of a UDP response, in bytes, which fits into one packet on most networks (DNS flag day 2020). The
- * nameserver announces this size in EDNS.
+ * Maximum size of a UDP response, in bytes. A response of this size fits into one packet on most networks (DNS flag day
+ * 2020). The nameserver announces this size in EDNS.
  */
 const UDP_BYTES = 1232;
 /** Maximum size of a UDP response if the query has no EDNS, in bytes. */
@@ -36,8 +36,8 @@ export interface QueryAnswer {
 }
 
 /**
- * @param records undefined while no records are loaded; the response is then SERVFAIL, so that the resolver tries
- * another server
+ * @param records undefined until records are loaded; the response is then SERVFAIL, so that the resolver tries another
+ * server
  * @returns undefined if the message must not be answered, because it is invalid or is itself a response
  */
 export function answerQuery(
@@ -115,7 +115,7 @@ function readQuery(message: Uint8Array, { counts }: Head): Query | undefined {
     if (question === undefined || opts.length > 1 || !isPlain(message, question)) return undefined;
     return { question, opt: opts[0] };
   } catch {
-    // The DNS library throws errors of many types for invalid input.
+    // For invalid input, the DNS library throws errors of many types, so every error counts as invalid input.
     return undefined;
   }
 }
@@ -174,8 +174,8 @@ function lookUp(question: Question, records: NameRecords | undefined): Found {
 }
 
 /**
- * Returns the records of a response. They contain the name exactly as in the query, because some resolvers compare the
- * case.
+ * Returns the records of a response. Their names are written exactly as in the query, because some resolvers compare
+ * upper and lower case.
  */
 function answersOf({ name, type }: Question, { ip4, ip6 }: NameAddresses): readonly Answer[] {
   const asked: string = type;
@@ -205,7 +205,7 @@ function startOf(domain: string): Answer & { readonly type: 'SOA' } {
   };
 }
 
-/** Returns an error response to a message of which only the header could be parsed. */
+/** Returns an error response that contains only a header, for a message whose other parts could not be parsed. */
 function bare({ id, opcode, recursionDesired }: Head, code: ResponseCode): QueryAnswer {
   const flags = (opcode << 11) | (recursionDesired ? RECURSION_DESIRED : 0) | CODES[code];
   return { message: encode({ type: 'response', id, flags }), code };

@@ -27,7 +27,7 @@ export interface NameRecords {
   find(name: string): NameAddresses | undefined;
   /** True if the file contains a subdomain of the name. The name itself then exists as well, but has no addresses. */
   hasBelow(name: string): boolean;
-  /** Returns the longest served domain that contains the name. */
+  /** Returns the longest domain that the nameserver serves and that contains the name. */
   domainOf(name: string): string | undefined;
 }
 
@@ -85,7 +85,7 @@ function createRecords(names: ReadonlyMap<string, NameAddresses>, domains: Reado
   };
 }
 
-/** Returns the domains that contain a name, starting with the nearest. */
+/** Returns the parent domains of a name, starting with the nearest. */
 function parentsOf(name: string): readonly string[] {
   const labels = name.split('.');
   return labels.slice(1).map((_, index) => labels.slice(index + 1).join('.'));

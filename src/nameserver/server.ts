@@ -57,8 +57,8 @@ export async function openNameServer(options: NameServerOptions): Promise<NameSe
 }
 
 /**
- * Opens TCP and UDP on the same port. If the OS chooses the TCP port, the UDP port with this number may be in use;
- * another port is then tried.
+ * Opens TCP and UDP on the same port. If the OS chooses the TCP port, the UDP port with this number may be in use. The
+ * function then tries another port.
  */
 async function openPair(
   tcp: Server,
@@ -86,7 +86,7 @@ function answerDatagram(
   { answer }: NameServerOptions,
 ): void {
   const answered = answer(message, 'udp');
-  // A query with source port 0 is forged.
+  // A query with source port 0 is forged, so it gets no response.
   if (answered !== undefined && port !== 0) socket.send(answered.message, port, address, () => undefined);
 }
 

@@ -45,7 +45,7 @@ export interface Events {
    * is recorded.
    */
   sessionStarted(event: SessionFields & { readonly recorder?: string }): void;
-  /** A started session ended. Called exactly once per `sessionStarted`. */
+  /** A session ended. Called exactly once for each call of `sessionStarted`. */
   sessionEnded(
     event: SessionFields & {
       readonly outcome: SessionOutcome;
@@ -80,11 +80,17 @@ export interface Events {
   recordingDelivered(
     event: SessionFields & { readonly bytes: number; readonly recorder: string; readonly waitedMs: number },
   ): void;
-  /** Recorded output was discarded: `ofBytes` were pending, and `bytes` of them are in no recording. */
+  /**
+   * Recorded output was discarded. `ofBytes`: size of the pending output. `bytes`: size of the part that is in no
+   * recording.
+   */
   recordingDropped(
     event: SessionFields & { readonly bytes: number; readonly ofBytes: number; readonly reason: string },
   ): void;
-  /** Recorded output stays on disk when this process exits: `ofBytes` were pending, and `bytes` of them are on disk. */
+  /**
+   * Recorded output stays on disk when this process exits. `ofBytes`: size of the pending output. `bytes`: size of the
+   * part that is on disk.
+   */
   recordingJournaled(
     event: SessionFields & { readonly bytes: number; readonly ofBytes: number; readonly reason: string },
   ): void;
@@ -97,7 +103,7 @@ export interface Events {
   bufferFileLost(event: SessionFields & { readonly reason: string }): void;
   /** The stream of a recorded session could not be parsed; the gateway ends the session. */
   sessionViolated(event: SessionFields & { readonly reason: string }): void;
-  /** The gateway itself responded to a request with an error. */
+  /** The gateway responded to a request with its own error. */
   requestRefused(event: {
     readonly id?: string;
     readonly code: ErrorCode;

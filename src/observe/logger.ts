@@ -23,7 +23,7 @@ export function createLogger(options: {
       base: options.fields ?? null,
       timestamp: pino.stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }) },
-      // fields may contain text of clients and recorders, and people read logs on terminals
+      // fields may contain text of clients and recorders, which must not control the terminal on which a log is read
       hooks: { streamWrite: escapeLogLines },
       redact: {
         paths: ['authorization', 'cookie', '*.authorization', '*.cookie', '*["sec-websocket-protocol"]'],

@@ -28,7 +28,7 @@ export interface RequestCount {
 /** The metrics of one gateway process. */
 export type Metrics = ReturnType<typeof createMetrics>;
 
-/** Creates metrics with their own registry, so that several gateways in one process (tests) do not share counts. */
+/** Creates metrics with their own registry. In tests, several gateways in one process therefore do not share counts. */
 export function createMetrics(options: { readonly processMetrics?: boolean } = {}) {
   const registry = new Registry();
   if (options.processMetrics === true) {

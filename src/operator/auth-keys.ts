@@ -1,6 +1,6 @@
 /** Interface to the control server of a tailnet: auth keys for new nodes, and the nodes themselves. */
 
-/** A key with which one node may join once, without approval. */
+/** A key with which exactly one node can join the tailnet, without approval. */
 export interface AuthKey {
   readonly key: string;
   readonly id: string;
@@ -68,7 +68,7 @@ export interface TailnetControl {
     /** Description that users see in the control server's list of keys. Only letters, digits, spaces and hyphens. */
     readonly description: string;
   }): Promise<AuthKey>;
-  /** Returns true if a node could still join with the key. */
+  /** Returns true if a node can still join with the key. */
   keyUsable(id: string): Promise<boolean>;
   revokeKey(id: string): Promise<void>;
   /** Returns undefined if the node does not exist. */

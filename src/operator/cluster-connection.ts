@@ -69,7 +69,7 @@ export function connectCluster(
       now: () => performance.now(),
       wallClock: () => Date.now(),
     }).catch((error: unknown) => {
-      // The next request tries again, because a mounted credential may appear later.
+      // The next request loads the credentials again, because a mounted credential may appear later.
       opened = undefined;
       throw error;
     }));

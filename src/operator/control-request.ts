@@ -25,7 +25,7 @@ export type ControlRequest = (request: {
 
 /**
  * @param base address of the server, e.g. `https://control.example.com`
- * @throws TailcastError `CONTROL_FAILED` from each request without a response; messages contain no secrets
+ * @throws TailcastError `CONTROL_FAILED`, thrown by each request that gets no response; its message contains no secrets
  */
 export function createControlRequest(base: string, signal: AbortSignal): ControlRequest {
   const root = base.replace(/\/+$/, '');
@@ -60,7 +60,7 @@ async function boundedText({ body }: Response): Promise<string> {
   return body === null ? '' : (await readBounded(body, MAX_ANSWER_BYTES, tooLong)).toString();
 }
 
-/** `fetch` reports only "fetch failed"; the reason is in its cause. */
+/** The error of `fetch` says only "fetch failed". The reason is in the error's cause. */
 function causeOf(error: unknown): string {
   return error instanceof Error && error.cause !== undefined ? errorText(error.cause) : errorText(error);
 }

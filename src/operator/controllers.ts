@@ -76,7 +76,9 @@ export function ownerController(
   };
 }
 
-/** Secrets that describe clusters. A change reconciles the ProxyGroups that serve such clusters. */
+/**
+ * Secrets that describe clusters. A change of such a Secret reconciles the ProxyGroups that serve additional clusters.
+ */
 function clusterSecrets(namespace: string): readonly Watched[] {
   return SECRET_FORMATS.map((format) => ({
     kind: KINDS.secret,
@@ -230,7 +232,7 @@ export function ingressGroupController(
     readonly tailnetServices: boolean;
   },
 ): ControllerSpec {
-  // The empty key reconciles members that have a group's finalizer but no longer belong to a group.
+  // With the empty key, the reconciler releases members that have a group's finalizer but no longer belong to a group.
   const groupsOf = (object: KubeObject): readonly string[] => {
     const named = leadsOut(object.metadata.annotations ?? {}) ? [] : namedGroup(object);
     return named.length === 0 && hasGroupFinalizer(object) ? [''] : named;
@@ -361,7 +363,7 @@ function childrenOf(
   }));
 }
 
-/** Watches ProxyClasses. A change reconciles the resources that use the class. */
+/** Watches ProxyClasses. A change of a class reconciles the resources that use it. */
 function classWatch(
   index: ObjectIndex,
   defaultClass: string,

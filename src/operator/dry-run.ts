@@ -8,7 +8,8 @@ import { kindOf, KINDS, parseObject, type DesiredObject } from './kube-object.ts
 type Print = (text: string) => void;
 
 /**
- * Read requests are sent to the API server. Applied objects are printed as YAML documents, without the data of Secrets.
+ * The client sends read requests to the API server. Instead of applying objects, it prints them as YAML documents,
+ * without the data of Secrets.
  */
 export function createDryRunClient(client: KubeClient, print: Print): KubeClient {
   return {

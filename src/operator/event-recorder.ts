@@ -32,7 +32,7 @@ const NAMESPACE = 'default';
 const REPEAT_AFTER_MS = 300_000;
 const MAX_REMEMBERED = 1000;
 const MAX_MESSAGE = 1024;
-/** Maximum length of the resource's name within the name of an event. The complete name may have 253 characters. */
+/** Maximum length of the resource's name within the name of an Event, which may have 253 characters. */
 const MAX_SUBJECT_NAME = 230;
 
 interface RecentEvent {

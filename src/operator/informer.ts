@@ -3,7 +3,7 @@
  * - A watch that ends is resumed at the last known resource version.
  * - If the server no longer has this version (410), the informer lists again and reports the differences as changes.
  * - Other failures are retried after a delay that doubles.
- * - If the API server does not know the kind (404), the informer logs that once, and tries again periodically.
+ * - If the API server does not know the kind (404), the informer logs this once, and tries again periodically.
  *
  * The informer runs until its signal aborts.
  */
@@ -33,7 +33,7 @@ export interface InformerOptions {
 }
 
 export interface Informer {
-  /** Resolves when the first list has been read, or the API server does not know the kind. */
+  /** Resolves when the first list has been read, or when the API server has reported that it does not know the kind. */
   readonly synced: Promise<void>;
   readonly isSynced: boolean;
   readonly items: readonly KubeObject[];

@@ -121,7 +121,7 @@ export const KINDS = {
   ),
 } as const satisfies Record<string, ResourceKind>;
 
-/** Reference to one object, or to all objects of a kind if `name` is undefined. */
+/** Reference to one object. If `name` is undefined, it refers to all objects of the kind. */
 export interface ObjectReference {
   /** Undefined for cluster-scoped kinds. */
   readonly namespace?: string | undefined;
@@ -159,7 +159,7 @@ export function controllerOf(object: KubeObject): OwnerReference | undefined {
   return object.metadata.ownerReferences?.find(({ controller }) => controller === true);
 }
 
-/** True for a valid annotation key. As in Kubernetes, upper case is also allowed in the prefix. */
+/** True for a valid annotation key. Like Kubernetes, the check permits upper case in the prefix. */
 export function isAnnotationKey(key: string): boolean {
   const [first = '', second, ...more] = key.split('/');
   if (more.length > 0) return false;

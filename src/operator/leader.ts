@@ -1,7 +1,7 @@
 /**
  * Leader election with a Lease (coordination.k8s.io/v1), with the rules of client-go's `leaderelection`. The process
- * whose name is in the Lease leads while it renews the Lease. Clocks of different machines are never compared. A
- * process takes over when its local clock shows that the Lease has not changed for the lease duration.
+ * whose name is in the Lease leads while it renews the Lease. A process takes over when its local clock shows that the
+ * Lease has not changed for the lease duration. Clocks of different machines are therefore never compared.
  */
 import { z } from 'zod';
 import { pause } from '../async/pause.ts';

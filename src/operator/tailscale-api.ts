@@ -6,7 +6,7 @@ import { z } from 'zod';
 import type { TailnetControl, TailnetServices } from './auth-keys.ts';
 import { createControlRequest, refused, type ControlAnswer } from './control-request.ts';
 
-/** An OAuth client with its secret, or with a signed token of the cluster (workload identity federation). */
+/** An OAuth client, with its secret or, for workload identity federation, with a token that the cluster has signed. */
 export type ApiCredentials =
   | { readonly clientId: string; readonly clientSecret: string }
   | { readonly clientId: string; readonly idToken: string };

@@ -1,5 +1,5 @@
 /**
- * Client of the recorder's read API (see `src/tsrecorder/serving/api.ts`). Paths are relative, because a server may
+ * Client of the recorder's read API (see `src/tsrecorder/serving/api.ts`). URLs are relative, because a server may
  * serve the page below any path.
  */
 
@@ -96,8 +96,8 @@ export async function listRecordings(
 }
 
 /**
- * Returns one page of search results, newest first. Throws an `Error` with the recorder's message. A recorder without
- * search ignores the search query, and returns the recordings whose fields contain `text`.
+ * Returns one page of search results, newest first. Throws an `Error` with the recorder's message. If the recorder has
+ * no search, returns a page without recordings, with `search: false`.
  */
 export async function searchPage(
   ask: Ask,

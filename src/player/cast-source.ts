@@ -131,7 +131,7 @@ export function followLive(id: string, listener: LiveListener): LiveFeed {
       closed = true;
       clearTimeout(timer);
       const connection = socket;
-      // The browser logs a warning if a connection is closed before it is open.
+      // The connection is closed only after it has opened, because the browser logs a warning otherwise.
       if (connection?.readyState === WebSocket.CONNECTING)
         connection.addEventListener('open', () => connection.close());
       else connection?.close();

@@ -1,4 +1,4 @@
-/** Two recordings side by side. The recordings share one clock, or each has its own clock. */
+/** Two recordings side by side. They play with one shared clock, or each with its own. */
 import { Link2, Link2Off, Pause, Play } from 'lucide';
 import type { JSX } from 'preact';
 import { useContext, useEffect, useState } from 'preact/hooks';

@@ -17,7 +17,7 @@ export function withoutStub(corefile: string): string {
   const begin = corefile.indexOf(BEGIN);
   if (begin < 0) return corefile;
   const end = corefile.indexOf(END, begin);
-  // Without the end marker, the end of the stub zone is unknown.
+  // Without the end marker, the end of the stub zone is unknown, so nothing is removed.
   if (end < 0) return corefile;
   return corefile.slice(0, begin) + corefile.slice(end + END.length).replace(/^\n/, '');
 }

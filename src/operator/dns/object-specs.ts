@@ -1,4 +1,4 @@
-/** The objects of the nameserver, with the same names as in the reference (Tailscale's operator). Pure. */
+/** The objects of the nameserver. They have the same names as in the reference (Tailscale's operator). Pure. */
 import type { V1Affinity, V1PodSpec } from '@kubernetes/client-node';
 import type { DesiredObject } from '../kube-object.ts';
 import { metadataOf } from '../workload/object-specs.ts';
@@ -130,7 +130,7 @@ function podSpec({ spec }: DnsConfig, ownImage: string): V1PodSpec {
   };
 }
 
-/** Spreads replicas over different machines if possible. */
+/** Affinity that spreads replicas over different machines, if possible. */
 const APART: V1Affinity = {
   podAntiAffinity: {
     preferredDuringSchedulingIgnoredDuringExecution: [

@@ -33,7 +33,9 @@ import { nameTable, recordsFile } from './records.ts';
 import { parseDnsConfig, type DnsConfig } from './resource.ts';
 
 const READY = 'NameserverReady';
-/** Maximum size of a ConfigMap at the API server, minus its metadata, in bytes. */
+/**
+ * Maximum size of the nameserver's file, in bytes. The API server limits a ConfigMap, including its metadata, to 1 MiB.
+ */
 const MAX_FILE_BYTES = 1_000_000;
 
 type NameserverReason =
@@ -143,8 +145,8 @@ async function listServices(deps: ReconcilerDeps): Promise<Parameters<typeof nam
 }
 
 /**
- * Applies the nameserver's Service. The cluster IP of a Service is immutable, so the Service is deleted first if its
- * address must change.
+ * Applies the nameserver's Service. The cluster IP of a Service is immutable. If the address must change, the operator
+ * therefore deletes the Service first.
  */
 async function putService(deps: ReconcilerDeps, dnsConfig: DnsConfig): Promise<KubeObject> {
   const wanted = dnsConfig.spec.nameserver.service.clusterIP;
@@ -172,7 +174,9 @@ async function put(
   return applyChanged(client, desired, existing, dnsOwner(dnsConfig));
 }
 
-/** Removes the nameserver. If the DNSConfig is being deleted, the garbage collector deletes the objects. */
+/**
+ * Removes the nameserver. If the DNSConfig is being deleted, the garbage collector deletes the nameserver's objects.
+ */
 async function takeDown(deps: ReconcilerDeps, dnsConfig: DnsConfig): Promise<void> {
   const { client, options } = deps;
   const { metadata } = dnsConfig;

@@ -97,7 +97,7 @@ export function servingOf(front: ServiceFront, pods: readonly GroupPod[]): Servi
   const up = standings.filter(({ pod }) => pod.up && !pod.going);
   const taking = standings.filter(({ pod, rules }) => pod.up && rules.length > 0);
   const deciding = taking.filter(({ pod }) => !pod.going);
-  // Terminating pods determine the ports only if no other pod accepts connections.
+  // If at least one other pod accepts connections, terminating pods do not influence the ports.
   const common = (deciding.length > 0 ? deciding : taking).map(
     ({ rules }) => new Set(rules.map((rule) => rule.matchPort)),
   );

@@ -11,7 +11,10 @@ import { parentLabels, parentOf, objectNameOf } from '../workload/workload.ts';
 import type { TailnetTarget } from '../service/classify.ts';
 import { ANNOTATIONS } from '../service/predicates.ts';
 
-/** Labels of fronts in addition to the common labels. The reference (Tailscale's operator) uses the same labels. */
+/**
+ * Labels that only fronts have, in addition to the labels of all objects. The reference (Tailscale's operator) uses the
+ * same labels.
+ */
 export const LABELS = { group: 'tailscale.com/proxy-group', type: 'tailscale.com/svc-type' } as const;
 const EGRESS = 'egress';
 /**
@@ -200,8 +203,8 @@ function isNodePort(port: number): boolean {
 }
 
 /**
- * Returns a free port. The search starts at a hash of the port's name, so that a recreated Service usually gets the
- * same ports.
+ * Returns a free node port. The search starts at a hash of `seed`, so that a recreated Service usually gets the same
+ * node ports.
  */
 function freePort(used: ReadonlySet<number>, seed: string): number | undefined {
   const start = createHash('sha256').update(seed).digest().readUInt32BE() % PORTS_OF_A_GROUP;

@@ -187,7 +187,7 @@ async function serve(deps: ReconcilerDeps, choices: EgressChoices, seen: Seen): 
     seen.group,
   );
   await writeSlices(deps, seen, prepared);
-  // The readiness gates open last, after the EndpointSlices contain the new pods.
+  // Readiness gates are opened last, when the EndpointSlices already contain the new pods.
   for (const pod of seen.pods) {
     if (!pod.gate && hasTakenOver(pod, fronts)) await openPodGate(deps, pod, GATE);
   }

@@ -62,8 +62,8 @@ export function usesControlCertificate(gateway: Gateway): boolean {
 }
 
 /**
- * Returns the names of the other HTTPS listeners that share hostnames with a listener, because browsers may use one
- * connection for several of these listeners.
+ * Returns the names of the other HTTPS listeners that share hostnames with a listener. Browsers may use one connection
+ * for several of these listeners.
  */
 export function overlapsOf(listener: ListenerPlan, all: readonly ListenerPlan[]): readonly string[] {
   return all

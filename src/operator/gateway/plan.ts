@@ -16,7 +16,7 @@ export interface GatewayFacts {
   readonly hostname: string;
   readonly node: ServingNode;
   readonly secrets: ReadonlyMap<string, TlsSecret>;
-  /** Returns the backend Services of a route, by name. */
+  /** Returns the Services that are backends of a route, by name. */
   readonly servicesOf: (route: HttpRoute) => ReadonlyMap<string, KubeObject>;
   readonly nowMs: number;
 }
@@ -126,8 +126,8 @@ interface Attaching {
 }
 
 /**
- * Attaches a route to listeners. The order of the checks is that of the reasons in the Gateway API: the parent
- * reference selects a listener, the listener permits the route, and the hosts of listener and route match.
+ * Attaches a route to listeners. The checks have the order of the reasons in the Gateway API. First, the parent
+ * reference must select a listener. Then the listener must permit the route, and the hosts of both must match.
  */
 function attach({
   gateway,

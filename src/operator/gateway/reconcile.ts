@@ -216,7 +216,7 @@ async function planOf(
   });
 }
 
-/** Returns the routes that have a parent reference to the Gateway, or a status entry for it. */
+/** Returns the routes that have a parent reference to the Gateway or a status entry for the Gateway. */
 async function routesOf(
   { cache }: Pick<ReconcilerDeps, 'cache'>,
   gateway: string,
@@ -236,8 +236,8 @@ function writeRouteStatuses(
 }
 
 /**
- * Writes the status of a route if it changes. The route is read first, so that entries of other controllers in the
- * same list are not lost.
+ * Writes the status of a route if it changes. The route is read first, because its list of parents also contains
+ * entries of other controllers, which must stay.
  */
 async function writeRouteStatus(
   { client, clock }: Pick<ReconcilerDeps, 'client' | 'clock'>,

@@ -206,7 +206,7 @@ export function routeStatus(
     return { parentRef, controllerName: GATEWAY_CONTROLLER, conditions };
   });
   const next = [...status.parents.filter((one) => !isOurs(one)), ...own];
-  // A different order is not a change, because other controllers may have chosen the order.
+  // A different order of the entries is not a change, because other controllers may have chosen the present order.
   const isSame =
     next.length === status.parents.length &&
     next.every((one) => status.parents.some((before) => sameJson(before, one)));

@@ -172,7 +172,7 @@ function sizeOfMember(input: ReconcileInput, request: ServeRequest): number {
   // In route mode, the configuration repeats the paths for the member's IPv4 address. This example address stands for
   // it, because the member may have no address yet.
   const { web = {} } = webOf(input, request, ['255.255.255.255']) ?? {};
-  // tailscaled encodes these characters with six bytes.
+  // tailscaled encodes each of these characters with six bytes.
   return RULE_BYTES + Buffer.byteLength(JSON.stringify(web).replaceAll(/[<>&\u2028\u2029]/g, '\\u0000'));
 }
 
@@ -294,7 +294,7 @@ function hasCertificates(nodes: readonly GroupNode[]): boolean {
   return nodes.every(({ https }) => https);
 }
 
-/** Names for which the nodes request certificates. */
+/** Returns the names for which the nodes request certificates. */
 function certifiedNames(
   { mode, nodes, control }: ReconcileInput,
   requests: readonly ServeRequest[],

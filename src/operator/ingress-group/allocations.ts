@@ -64,12 +64,12 @@ export function allocationsObject(
   };
 }
 
-/** Maximum number of addresses that are checked until a free one is found. */
+/** Maximum number of addresses that the search for a free address checks. */
 const TRIES = 65_536n;
 
 /**
- * Returns one address of each network. A member keeps its addresses while they belong to these networks and no other
- * member has them.
+ * Returns one address of each network. A member keeps its previous addresses if they belong to these networks and no
+ * other member has them.
  *
  * @param isTaken returns true if another member has the address, in any group
  * @returns undefined if a network is full

@@ -240,7 +240,7 @@ async function reportExposure(
   pending: string | undefined,
 ): Promise<void> {
   const count = nodes.filter((node) => serves(mode, exposure, node)).length;
-  // The addresses stay in the status while pods restart.
+  // While pods restart, the addresses in the status stay.
   const shown = count > 0 || isIdle(exposure) ? shownAddresses(mode, exposure) : undefined;
   const why = exposure.unready ? 'no endpoint of the Service is ready' : pending;
   await report(deps, exposure.member, exposureVerdictsOf(count, replicas, why), shown);

@@ -44,7 +44,10 @@ function noBackends(message: string): Verdict {
   return { ready: false, reason: 'IngressSvcNoBackendsConfigured', message };
 }
 
-/** Returns the addresses for the status. In route mode the tailnet has no DNS name for a member. */
+/**
+ * Returns the addresses for the status. In route mode, a member has no DNS name in the tailnet, so only its addresses
+ * are shown.
+ */
 export function shownAddresses(mode: ServeMode, exposure: ServedMember): readonly object[] {
   const { member, addresses, dnsName, web } = exposure;
   const name = mode === 'service' && dnsName !== undefined ? [{ hostname: dnsName }] : [];

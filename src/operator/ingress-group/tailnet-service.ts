@@ -1,7 +1,8 @@
 /**
- * The Tailscale Service of a member: one name and address that all nodes of a group serve. An annotation contains its
- * owner: a Service or an Ingress of one cluster. The annotation has the format of the reference (Tailscale's operator),
- * so that no other operator, cluster or resource adopts the Tailscale Service. Pure.
+ * The Tailscale Service of a member: one name and address that all nodes of a group serve. An annotation of the
+ * Tailscale Service names its owner: a Kubernetes Service or an Ingress of one cluster. The annotation has the format
+ * of the reference (Tailscale's operator), so that no other operator, cluster or resource adopts the Tailscale Service.
+ * Pure.
  */
 import type { TailnetService } from '../auth-keys.ts';
 import { decideService, ownersOf, type ServiceDecision } from '../proxy-group/service.ts';

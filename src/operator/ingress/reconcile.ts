@@ -102,7 +102,7 @@ async function deploy(
   const node = nodeOf(secret, found.control.issuesCertificates);
   const services = await servicesNamed(deps, metadata.namespace, backendNames(ingress));
   const secrets = await tlsSecretsOf(deps, metadata, secretNames(ingress));
-  // If the operator may not read the Secrets, the Ingress is served without its own certificates.
+  // If the operator has no permission to read the Secrets, it serves the Ingress without the certificates in them.
   const own = [...secrets.values()].some((secret) => secret !== 'forbidden' && secret !== 'excess');
   const { plan, problems, table } = own
     ? ownPlanOf(ingress, node, services, secrets, deps.clock.now())

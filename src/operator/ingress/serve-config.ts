@@ -118,7 +118,7 @@ export function planHttp(
   };
 }
 
-/** Separates routes for the names of the node from routes for other hosts. */
+/** Separates the routes for the node's own names from the routes for other hosts. */
 function divide(
   hosts: ReadonlyMap<string, HostRoutes>,
   { dnsName }: ServingNode,

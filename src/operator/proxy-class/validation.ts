@@ -51,7 +51,7 @@ function keyProblems(field: string, map: Readonly<Record<string, string>>): read
     .map((key) => `${field}: Invalid value: ${JSON.stringify(key)}: not a qualified name`);
 }
 
-/** Checks an image reference roughly, without all rules of distribution/reference. */
+/** Checks an image reference with the most important rules of distribution/reference, but not all. */
 function imageProblem(field: string, image: string): readonly string[] {
   const valid =
     /^[a-z0-9]([a-z0-9._:-]*[a-z0-9])?(\/[a-z0-9]([a-z0-9._-]*[a-z0-9])?)*(:[\w][\w.-]{0,127})?(@sha256:[0-9a-f]{64})?$/i;

@@ -52,7 +52,9 @@ export function admissionObjects(
   });
 }
 
-/** True if Kubernetes allows this name for a resource. No ProxyGroup can have another name. */
+/**
+ * True if Kubernetes allows this name for a resource. Other names are left out, because no ProxyGroup can have them.
+ */
 function isResourceName(name: string): boolean {
   return name.length <= 253 && /^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$/.test(name);
 }

@@ -136,7 +136,8 @@ function clusterOf(
     if (CLUSTER_NAME.test(cluster)) return { cluster };
     return { problem: 'the name of its cluster is not a DNS label' };
   } catch (error) {
-    // The cause of an error may quote the content of the Secret, which readers of the ProxyGroup must not see.
+    // Errors with a cause are not shown, because the cause may quote the content of the Secret. Users who can read the
+    // ProxyGroup must not see this content.
     const isOurs = error instanceof TailcastError && error.cause === undefined;
     return { problem: isOurs ? (error.detail ?? '') : 'its content is not a valid kubeconfig' };
   }

@@ -94,7 +94,7 @@ export function decideGroupService(
   const { name, uid } = proxyGroup.metadata;
   const owner = { operatorID: OPERATOR_ID, resource: { kind: 'ProxyGroup', name, uid } };
   const field = 'spec.kubeAPIServer.hostname';
-  // Grants apply to tags, so the Service has the same tags as the nodes whose grants the gateway reads.
+  // Grants apply to tags. The Service therefore has the same tags as the nodes, whose grants the gateway reads.
   const wanted = { name: serviceNameOf(proxyGroup), tags, ports: PORTS, owner, field };
   return decideService(wanted, (service) => isOurs(service, uid), existing);
 }

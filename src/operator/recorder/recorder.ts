@@ -98,7 +98,7 @@ export interface RecorderSearchServer {
   readonly ca: string | undefined;
 }
 
-/** Everything that the operator derives from a Recorder. */
+/** All values that the operator derives from a Recorder. */
 export interface DesiredRecorder {
   readonly metadata: Resource['metadata'];
   readonly status: Resource['status'];

@@ -24,7 +24,10 @@ const OF_GROUPS: readonly string[] = [
 /** Reasons of the Service's condition. They are stable, because dashboards and scripts match them. */
 export type ServiceReason = 'ProxyCreated' | 'ProxyPartial' | 'ProxyPending' | 'ProxyFailed' | 'ProxyInvalid';
 
-/** The operator writes only its own entries; entries of cloud controllers stay. */
+/**
+ * Part of a Service's status that the operator writes. It changes only its own entries; entries of cloud controllers
+ * stay.
+ */
 export interface ServiceStatus {
   readonly conditions: readonly Condition[];
   readonly loadBalancer?: { readonly ingress: readonly LoadBalancerIngress[] };

@@ -115,7 +115,7 @@ function isOperators({ manager, operation, subresource }: ManagedFields): boolea
 
 type FieldSet = Readonly<Record<string, unknown>>;
 
-/** Field sets are nested records with empty leaves (structured-merge-diff, fieldpath). */
+/** Merges two field sets, which are nested records with empty leaves (structured-merge-diff, fieldpath). */
 function union(left: FieldSet, right: FieldSet): Record<string, unknown> {
   const merged = new Map(Object.entries(left));
   for (const [path, fields] of Object.entries(right)) {

@@ -60,7 +60,7 @@ export async function removeStaleAccounts(
   }
 }
 
-/** Removes Services that an interrupted creation left behind and whose names differ from the name of the group. */
+/** Removes Services of the group whose names differ from the group's name. An interrupted creation left them behind. */
 export async function removeStaleServices(
   deps: CleanupDeps,
   group: NodeGroup,

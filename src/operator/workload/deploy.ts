@@ -145,7 +145,8 @@ async function applyStatefulSet(
     const { namespace, name, uid } = existing.metadata;
     deps.log.info({ kind: group.kind, name: group.name }, 'StatefulSet is recreated, its pods keep running');
     await deps.client.remove(KINDS.statefulSet, { namespace, name }, { uid, propagation: 'Orphan' });
-    // The deletion is complete after the garbage collector has removed the owner references of the pods.
+    // A later pass creates the new StatefulSet, because the deletion is complete only after the garbage collector has
+    // removed the owner references of the pods.
     return true;
   }
   await applyOwned(deps, group, desired, existing);

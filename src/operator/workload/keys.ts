@@ -73,7 +73,7 @@ function fault(
 
 const REISSUE_INTERVAL_MS = 30_000;
 
-/** Limits reissues to an average of one per 30 s. A burst may contain one reissue for each replica. */
+/** Limits reissues to an average of one per 30 s. A burst may contain as many reissues as the group has replicas. */
 export class ReissueLimiter {
   readonly #burst: number;
   readonly #nowMs: () => number;

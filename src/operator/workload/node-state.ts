@@ -37,7 +37,7 @@ const profileSchema = z.object({
 
 /**
  * Reads the Secret in which tailscaled stores its state. Tailscale's tsrecorder embeds tailscaled and uses the same
- * format. An invalid field is treated as missing, so a node with an invalid profile has not joined.
+ * format. An invalid field is treated as missing. A node with an invalid profile therefore counts as not joined.
  */
 export function readNodeState(secret: KubeObject): NodeState {
   const data = secretData(secret);

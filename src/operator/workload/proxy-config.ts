@@ -42,8 +42,8 @@ export interface ConfigChoices {
 }
 
 /**
- * Returns the files by name. The program containerboot selects the file with the highest supported version, and reads
- * it again after changes. A configuration always contains the list of routes, because tailscaled advertises a route
+ * Returns the files by name. containerboot selects the file with the highest version that it supports, and reads the
+ * file again after changes. A configuration always contains the list of routes, because tailscaled advertises a route
  * until it reads a list that lacks this route.
  *
  * @param authKey undefined after the node has joined

@@ -52,7 +52,7 @@ const MOUNTED_AT_LEAST = 4;
 /** Prefix of annotations with the last configuration, for users who inspect a pod. */
 export const LAST_SET = 'tailscale.com/operator-last-set-';
 
-/** Headless Service through which egress Services find the pods. */
+/** Headless Service of the proxy, to whose name egress Services point. */
 export function headlessService({ group }: Proxy, options: SpecOptions): DesiredObject {
   const desired = {
     apiVersion: 'v1',
@@ -156,8 +156,8 @@ export const GATES = {
 } as const;
 
 /**
- * Settings for a roll-out of a group without interruption: a long termination period, in which callers switch to other
- * pods, and a readiness gate.
+ * Settings that let a group roll out without interruption. During a long termination period, callers switch to other
+ * pods; a readiness gate delays the replacement of the next pod.
  */
 function handingOver({ kind }: Duty): Pick<V1PodSpec, 'terminationGracePeriodSeconds' | 'readinessGates'> {
   if (kind !== 'egress-group' && kind !== 'ingress-group') return {};
@@ -230,7 +230,7 @@ function proxyContainer(proxy: Proxy, { tailscaleImage }: SpecOptions): V1Contai
     name: 'tailscale',
     image: tailscaleImage,
     env: [
-      // A pod that only serves requests forwards no packets, so it needs no kernel mode and no privilege.
+      // A pod that forwards no packets, but only serves requests, needs neither kernel mode nor privileges.
       { name: 'TS_USERSPACE', value: String(!isKernel(duty)) },
       { name: 'POD_IP', valueFrom: { fieldRef: { fieldPath: 'status.podIP' } } },
       ...podFacts(),

@@ -33,7 +33,7 @@ export const conditionSchema = z.object({
   observedGeneration: z.number().optional(),
 });
 
-/** A value of a core type, unchanged. The API server has already validated it. */
+/** Schema for a value of a core type, which is passed on unchanged, because the API server has already validated it. */
 export const passed = <T>() => z.custom<T>().optional();
 
 export const containerSchema = z.object({

@@ -1,6 +1,6 @@
 /**
- * Rules for the tags of proxies. The rules are necessary because recorders and gateways trust nodes that have certain
- * tags. Effects.
+ * Rules for the tags of proxies. Without these rules, a proxy could get a tag that recorders and gateways trust.
+ * Effects.
  */
 import { z } from 'zod';
 import type { Clock } from '../clock.ts';

@@ -117,8 +117,8 @@ export function ownerReference({ kind, name, uid }: ObjectOwner): OwnerReference
 }
 
 /**
- * True if an object belongs to this resource: its owner is the resource, or the object has all labels of the resource
- * and no owner. A backup tool may have restored such objects without owner references.
+ * True if an object belongs to this resource: its owner is the resource, or it has no owner but all labels of the
+ * resource. Objects without owners occur after a backup tool has restored them.
  */
 export function belongsTo(group: ObjectOwner, object: KubeObject): boolean {
   const owner = controllerOf(object);
@@ -196,7 +196,7 @@ export function typeSelector(type: ParentType): string {
   return labelSelector({ [LABELS.managed]: 'true', [LABELS.type]: type });
 }
 
-/** True for objects that the operator, or the reference, creates for pods. */
+/** True for objects that this operator or the reference has created for pods. */
 export function isOfAnyGroup({ metadata: { labels = {} } }: KubeObject): boolean {
   return labels[LABELS.managed] === 'true' || labels[MANAGED_BY] === OPERATOR;
 }
@@ -336,7 +336,7 @@ export interface ProxyGroupOptions {
   readonly objectName: string | undefined;
 }
 
-/** Returns the nodes of a proxy. The ServiceAccount of these nodes may store their state and write events. */
+/** Returns the nodes of a proxy. Their ServiceAccount may store the state of the nodes and write events. */
 export function proxyNodes({ kind, parent, uid, replicas, ...options }: ProxyGroupOptions): NodeGroup {
   const name = options.objectName ?? objectNameOf(parent);
   return {
