@@ -50,8 +50,8 @@ export interface EventPage {
 
 /** Search for events in stored and pending batches. */
 export interface EventSearch {
-  /** Finds one page. @throws TailcastError `USAGE` if the cursor is not valid */
-  find(query: EventQuery): Promise<EventPage>;
+  /** Finds one page. @throws TailcastError `USAGE` if the cursor is not valid; the reason of `signal` */
+  find(query: EventQuery, signal?: AbortSignal): Promise<EventPage>;
 }
 
 /**
@@ -120,7 +120,7 @@ export function createEventSearch(
   }
 
   return {
-    async find(query) {
+    async find(query, signal) {
       const position = parseCursor(query.cursor);
       const waiting = await batches.waiting();
       const events: string[] = [];
@@ -133,6 +133,7 @@ export function createEventSearch(
       let scanned = 0;
       let bytes = 0;
       for await (const name of namesOf(query, waiting, skip)) {
+        signal?.throwIfAborted();
         if (position !== undefined && name > position.name) continue;
         if (scanned >= MAX_SCANNED || bytes >= MAX_SCANNED_BYTES)
           return { events, skipped, next: `${name}#${Number.MAX_SAFE_INTEGER}` };

@@ -21,6 +21,8 @@ export interface CheckOptions {
   readonly trusted?: ReadonlyMap<string, PublicKey>;
   /** Returns the time in milliseconds since the epoch. */
   readonly nowMs: () => number;
+  /** Aborts the check. */
+  readonly signal?: AbortSignal;
 }
 
 /** Result of the evidence check of a recording, and the annotations that describe its session. */
@@ -33,7 +35,7 @@ export interface DescribedEvidence {
   readonly parts: number;
 }
 
-/** Describes and checks a recording. The check reads the complete recording. */
+/** Describes and checks a recording. The check reads the complete recording. @throws the reason of `signal` */
 export async function describeEvidence(
   entry: CatalogEntry,
   options: CheckOptions,
@@ -81,7 +83,7 @@ async function checkEvidence(
 
 async function checkPart(
   key: CatalogEntry['key'],
-  { store, ownKey, trusted = new Map() }: CheckOptions,
+  { store, ownKey, trusted = new Map(), signal }: CheckOptions,
 ): Promise<Omit<CheckedEvidence, 'checkedAt'>> {
   const published = new Map<string, PublicKey>();
   const text = await readSidecarText(store, key);
@@ -90,7 +92,7 @@ async function checkPart(
   if (found !== undefined) published.set(found.id, found);
   const byId = new Map([...published, ...trusted]);
   if (ownKey !== undefined) byId.set(ownKey.id, ownKey);
-  const { evidence, findings, signature } = await checkSigned(store, key, { trusted: true, byId });
+  const { evidence, findings, signature } = await checkSigned(store, key, { trusted: true, byId }, signal);
   const counts = new Set([...trusted.keys(), ...(ownKey === undefined ? [] : [ownKey.id])]);
   const verdict = evidence ? verdictOf(findings, counts.has(signature?.keyId ?? '')) : 'none';
   return {

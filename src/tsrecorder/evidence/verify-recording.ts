@@ -77,6 +77,8 @@ export interface RecordingContext extends LogIndex {
   readonly unfinishedMs: number;
   /** True if a recording without evidence is a fault. */
   readonly requireEvidence: boolean;
+  /** Aborts the verification. */
+  readonly signal?: AbortSignal | undefined;
 }
 
 /**
@@ -123,14 +125,15 @@ export async function checkRecording(
   }
 }
 
-/** Verifies a recording against its own sidecar only. The logs are ignored. */
+/** Verifies a recording against its own sidecar only. The logs are ignored. @throws the reason of `signal` */
 export async function checkSigned(
   store: RecordingReader,
   key: RecordingKey,
   keys: KeyRing,
+  signal?: AbortSignal,
 ): Promise<CheckedRecording & { readonly signature: SignedSidecar | undefined }> {
   const none = { logs: new Map(), ends: new Map(), starts: new Map() };
-  const context = { ...none, keys, nowMs: 0, unfinishedMs: 0, requireEvidence: false };
+  const context = { ...none, keys, nowMs: 0, unfinishedMs: 0, requireEvidence: false, signal };
   return new RecordingCheck(store, key, context).checkSingle();
 }
 
@@ -359,7 +362,10 @@ class RecordingCheck {
 
   async #sealAs({ blockBytes }: Seal, kind: ObjectKind): Promise<Seal> {
     const sealer = createLineSealer(blockBytes);
-    for await (const chunk of this.#store.read(this.#key, kind)) sealer.push(chunk);
+    for await (const chunk of this.#store.read(this.#key, kind)) {
+      this.#index.signal?.throwIfAborted();
+      sealer.push(chunk);
+    }
     return sealer.finish();
   }
 

@@ -57,7 +57,7 @@ export async function withStoredSources<T>(
         return Buffer.concat(await Array.fromAsync(store.read(entry.key, 'sidecar', range)));
       },
       notes: () => notesOf(entry, store),
-      evidence: () => describeEvidence(entry, { store, ownKey: undefined, nowMs }),
+      evidence: () => describeEvidence(entry, { store, ownKey: undefined, nowMs, signal }),
       async transcript() {
         if ((await waitForIndex(entry, playIndexes, signal)) === undefined) return undefined;
         const text = await playIndexes.transcript(entry);

@@ -22,6 +22,7 @@ import type { Scope } from '../library/scope.ts';
 import { listedRecording } from '../library/listed-recording.ts';
 import type { RecordingStore } from '../store/store.ts';
 import { STORE_READ_LIMITS } from './api-lists.ts';
+import { signalOf } from './api-requests.ts';
 import type { ViewerAccess } from './viewer-access.ts';
 import { ownerOf } from './viewing.ts';
 
@@ -65,7 +66,8 @@ export function addEvidenceApi(app: FastifyInstance, options: EvidenceApiOptions
     reply.header('cache-control', 'no-store');
     const { entry, scope } = await options.find(request, reply);
     const owner = ownerOf(await options.access.viewer(request.raw));
-    return limiter.run(() => factsOf(entry, { scope, owner }, options), undefined, owner);
+    const signal = signalOf(request, reply);
+    return limiter.run(() => factsOf(entry, { scope, owner }, { ...options, signal }), signal, owner);
   });
 }
 
@@ -74,12 +76,16 @@ interface Asking {
   readonly owner: string;
 }
 
-async function factsOf(entry: CatalogEntry, asking: Asking, options: EvidenceApiOptions): Promise<object> {
+async function factsOf(
+  entry: CatalogEntry,
+  asking: Asking,
+  options: EvidenceApiOptions & { readonly signal: AbortSignal },
+): Promise<object> {
   const [known, related] = await Promise.all([
     describeEvidence(entry, options),
     findRelated(entry, asking, options.catalog),
   ]);
-  const shared = asking.scope === 'everything' ? await findEvents(entry, options.search) : {};
+  const shared = asking.scope === 'everything' ? await findEvents(entry, options) : {};
   return { ...known, related, ...shared };
 }
 
@@ -110,7 +116,7 @@ async function findRelated(
  */
 async function findEvents(
   { recording }: CatalogEntry,
-  search: EventSearch,
+  { search, signal }: { readonly search: EventSearch; readonly signal: AbortSignal },
 ): Promise<{ readonly accesses: readonly unknown[]; readonly events: readonly unknown[] }> {
   const start = BigInt(Date.parse(recording.startedAt)) * 1_000_000n;
   const seconds = Math.min(recording.durationSeconds ?? 0, MAX_SPAN_SECONDS);
@@ -118,16 +124,19 @@ async function findEvents(
   const { user, tags } = recording.source;
   const who = user ?? tags?.[0];
   const [accesses, events] = await Promise.all([
-    search.find({ type: 'tailcast-recording-access', recording: recording.id, limit: MAX_EVENTS }),
+    search.find({ type: 'tailcast-recording-access', recording: recording.id, limit: MAX_EVENTS }, signal),
     who === undefined
       ? { events: [] }
-      : search.find({
-          type: API_EVENT_TYPE,
-          user: who,
-          from: start - AROUND_NS,
-          to: end + AROUND_NS,
-          limit: MAX_EVENTS,
-        }),
+      : search.find(
+          {
+            type: API_EVENT_TYPE,
+            user: who,
+            from: start - AROUND_NS,
+            to: end + AROUND_NS,
+            limit: MAX_EVENTS,
+          },
+          signal,
+        ),
   ]);
   const read = (line: string): unknown => JSON.parse(line);
   return { accesses: accesses.events.map(read), events: events.events.map(read) };

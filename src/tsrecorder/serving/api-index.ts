@@ -11,9 +11,8 @@
 import { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { TailcastError } from '../../errors.ts';
-import { untilAnswered } from './api-requests.ts';
 import type { RecorderSearch } from '../search/recorder-search.ts';
-import { viewerOf } from './api-requests.ts';
+import { signalOf, untilAnswered, viewerOf } from './api-requests.ts';
 import type { ViewerAccess } from './viewer-access.ts';
 
 /** Path of the route that rebuilds the index. */
@@ -51,11 +50,9 @@ export function addIndexApi(app: FastifyInstance, { access, indexed }: IndexApiO
   app.get('/api/v1/index/verify', async (request, reply) => {
     await seesAll(request, reply);
     if (isVerified) throw new TailcastError('SEARCH_BUSY', 'the index is being verified; try again later');
-    const gone = new AbortController();
-    const lines = indexed().verify(gone.signal);
+    const lines = indexed().verify(signalOf(request, reply));
     isVerified = true;
     untilAnswered(request, reply, () => {
-      gone.abort();
       isVerified = false;
     });
     async function* ndjson(): AsyncGenerator<string> {

@@ -17,7 +17,7 @@ import { LIST_SORTS } from '../../search/search-index.ts';
 import { parseTime } from '../store/key.ts';
 import type { ViewerAccess } from './viewer-access.ts';
 import { noRuleField, ownerOf } from './viewing.ts';
-import { viewerOf, parse } from './api-requests.ts';
+import { parse, signalOf, viewerOf } from './api-requests.ts';
 
 const text = z.string().max(1000).exactOptional();
 
@@ -128,9 +128,10 @@ export function addLists(
     const viewer = await viewerOf(access, request, reply);
     if (access.scope(viewer) !== 'everything') throw new TailcastError('VIEW_REFUSED');
     const query = openCursor('events', parse(eventQuery, request.query));
+    const signal = signalOf(request, reply);
     const { events, next, skipped } = await eventShares.run(
-      () => search.find(query),
-      undefined,
+      () => search.find(query, signal),
+      signal,
       ownerOf(viewer),
     );
     await access.saw(viewer, 'events', request.url);

@@ -51,6 +51,13 @@ export function untilAnswered(
   socket.once('close', end);
 }
 
+/** Returns a signal that aborts when the response ends or the connection closes. */
+export function signalOf(request: FastifyRequest, reply: FastifyReply): AbortSignal {
+  const gone = new AbortController();
+  untilAnswered(request, reply, () => gone.abort());
+  return gone.signal;
+}
+
 /** Checks parameters. @throws TailcastError `USAGE` */
 export function parse<T extends z.ZodType>(schema: T, value: unknown): z.output<T> {
   const result = schema.safeParse(value);

@@ -58,7 +58,7 @@ import { castBytes, followCast, presentationOf, presentCast, readCast } from '..
 import type { ObjectKind, RecordingStore } from '../store/store.ts';
 import type { AccessAction } from './viewer-access.ts';
 import { type ListsApiOptions, addLists } from './api-lists.ts';
-import { parse, untilAnswered, viewerNameOf, viewerOf } from './api-requests.ts';
+import { parse, signalOf, untilAnswered, viewerNameOf, viewerOf } from './api-requests.ts';
 import { ownerOf } from './viewing.ts';
 
 export interface ApiOptions extends ListsApiOptions {
@@ -317,13 +317,13 @@ async function sendCast(
   const follow = query.follow === '1' && entry.live !== undefined;
   reply.type(CAST_TYPE).header('cache-control', 'private, no-cache');
   if (follow || presentation !== undefined) {
-    const gone = new AbortController();
-    const stop = follow ? access.watch(request.raw, entry, () => reply.raw.destroy()) : undefined;
-    untilAnswered(request, reply, () => {
-      stop?.();
-      gone.abort();
-    });
-    const cast = follow ? followCast(entry, gone.signal) : readCast(entry, rangeOf(entry));
+    if (follow)
+      untilAnswered(
+        request,
+        reply,
+        access.watch(request.raw, entry, () => reply.raw.destroy()),
+      );
+    const cast = follow ? followCast(entry, signalOf(request, reply)) : readCast(entry, rangeOf(entry));
     return reply.send(streamOf(presentation === undefined ? cast : presentCast(cast, presentation)));
   }
   return sendStored(entry, request, reply);
@@ -409,7 +409,9 @@ function answerError(
       .send({ code: error.code, message: error.message, ...(viewer === undefined ? {} : { viewer }) });
   }
   if (status !== undefined) return reply.code(status).send({ code: 'USAGE', message: errorText(error) });
-  log.error({ error: errorText(error), route: request.routeOptions.url }, 'request failed');
+  // The viewer disconnected, so `signalOf` aborted the work for the request.
+  const isAborted = error instanceof Error && error.name === 'AbortError' && request.raw.socket.destroyed;
+  if (!isAborted) log.error({ error: errorText(error), route: request.routeOptions.url }, 'request failed');
   return reply.code(500).send({ code: 'INTERNAL', message: 'internal error in tailcast' });
 }
 
