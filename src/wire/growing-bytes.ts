@@ -12,6 +12,11 @@ export class GrowingBytes {
     return this.#length;
   }
 
+  /** All appended bytes. The result is valid until the next append. */
+  get all(): Uint8Array {
+    return this.#memory.subarray(0, this.#length);
+  }
+
   utf8(text: string): void {
     this.#reserve(3 * text.length);
     this.#length += this.#memory.write(text, this.#length, 'utf8');
@@ -40,7 +45,7 @@ export class GrowingBytes {
 
   /** Returns all appended bytes and empties the buffer. The result is valid until the next append. */
   take(): Uint8Array {
-    const taken = this.#memory.subarray(0, this.#length);
+    const taken = this.all;
     this.#length = 0;
     if (this.#memory.length > KEPT_BYTES) this.#memory = Buffer.allocUnsafeSlow(FIRST_BYTES);
     return taken;

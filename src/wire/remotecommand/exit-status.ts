@@ -4,6 +4,7 @@
  * `tools/remotecommand/v1.go` … `v4.go`, k8s.io/kubelet `cri/streaming/remotecommand/exec.go`.
  */
 import { isJsonArray, isJsonObject, jsonField, parseJsonObject, type JsonObject } from '../json-value.ts';
+import { GrowingBytes } from '../growing-bytes.ts';
 import { WireError } from '../wire-error.ts';
 import type { ChannelVersion } from './channel.ts';
 
@@ -182,32 +183,46 @@ function exitMessage(code: number): string {
 export interface StatusCollector {
   /** True if the error stream has bytes. */
   readonly begun: boolean;
-  /** Bytes of the error stream. Keeps at most one byte more than the limit of a status. */
+  /**
+   * Bytes of the error stream, valid until the next `push`. Keeps at most one byte more than the limit of a status.
+   */
   readonly bytes: Uint8Array;
   push(bytes: Uint8Array): void;
   /**
    * Parses the complete stream. Returns undefined if the status is malformed, because this must not affect
-   * the recording.
+   * the recording, and after {@link MAX_PARSES} calls.
    */
   finish(): ExitStatus | undefined;
 }
 
+const NO_BYTES = new Uint8Array(0);
+/**
+ * Maximum number of times that a collector parses its bytes. Over WebSocket, a collector parses them after each
+ * message, and a server sends the status in one message or in a few.
+ */
+const MAX_PARSES = 64;
+
 export function createStatusCollector(version: ChannelVersion): StatusCollector {
-  let kept = Buffer.alloc(0);
+  let kept: GrowingBytes | undefined;
+  let parses = 0;
+  const all = (): Uint8Array => kept?.all ?? NO_BYTES;
   return {
     get begun() {
-      return kept.length > 0;
+      return kept !== undefined;
     },
     get bytes() {
-      return kept;
+      return all();
     },
     push(bytes) {
-      if (kept.length <= MAX_STATUS_BYTES)
-        kept = Buffer.concat([kept, bytes.subarray(0, MAX_STATUS_BYTES + 1 - kept.length)]);
+      if (bytes.length === 0) return;
+      kept ??= new GrowingBytes();
+      kept.bytes(bytes.subarray(0, MAX_STATUS_BYTES + 1 - kept.length));
     },
     finish() {
+      parses += 1;
+      if (parses > MAX_PARSES) return undefined;
       try {
-        return parseExitStatus(kept, version);
+        return parseExitStatus(all(), version);
       } catch {
         return undefined;
       }

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { ChannelVersion } from '../../../src/wire/remotecommand/channel.ts';
 import {
+  createStatusCollector,
   encodeStatus,
   MAX_STATUS_BYTES,
   parseExitStatus,
@@ -137,6 +138,35 @@ describe('encoding a status', () => {
     expect(exit).toMatchObject({ kind: 'exit', code: 137 });
     const failure = parseExitStatus(encodeStatus({ kind: 'failure', message: 'm' }, version), version);
     expect(failure).toMatchObject({ kind: 'failure', message: 'm' });
+  });
+});
+
+describe('a collector of the error stream', () => {
+  it('parses a status that arrives byte by byte', () => {
+    const collector = createStatusCollector(4);
+    for (const byte of utf8('{"status":"Success"}')) collector.push(Uint8Array.of(byte));
+    expect(collector.finish()).toEqual({ kind: 'success' });
+  });
+
+  it('seldom copies the bytes, and keeps no more than the limit', () => {
+    const collector = createStatusCollector(4);
+    const copies = new Set<unknown>();
+    for (let count = 0; count < MAX_STATUS_BYTES + 10; count += 1) {
+      collector.push(Uint8Array.of(0x20));
+      copies.add(collector.bytes.buffer);
+    }
+    expect(copies.size).toBeLessThan(20);
+    expect(collector.bytes).toHaveLength(MAX_STATUS_BYTES + 1);
+  });
+
+  it('parses the bytes of a server that sends many messages a limited number of times', () => {
+    const collector = createStatusCollector(4);
+    for (let count = 0; count < 100; count += 1) {
+      collector.push(Uint8Array.of(0x20));
+      collector.finish();
+    }
+    collector.push(utf8('{"status":"Success"}'));
+    expect(collector.finish()).toBeUndefined();
   });
 });
 
