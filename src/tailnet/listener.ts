@@ -3,8 +3,8 @@
  * socket, its ALPN protocol and its peer to a handler. This module does not parse HTTP.
  *
  * The accept loop never waits: each connection has its own handshake with a deadline. The number of unfinished
- * handshakes is limited. A further connection closes the connection with the oldest unfinished handshake, because
- * ordinary clients finish a handshake within milliseconds.
+ * handshakes is limited. A further connection closes the oldest unfinished handshake of the address that has the most
+ * of them, because ordinary clients finish a handshake within milliseconds.
  *
  * HTTP/1.1 sockets are half-open: a client may end its side and still get a response. The owner of a socket must
  * therefore end it. A reset by the client directly after the handshake is also reported only as an `end` event.
@@ -34,7 +34,7 @@ interface CommonOptions {
   readonly headerTimeoutMs?: number;
   /** Maximum time from the PROXY header to the end of the TLS handshake, in milliseconds. */
   readonly handshakeTimeoutMs?: number;
-  /** Maximum number of unfinished TLS handshakes. A further connection closes the connection with the oldest one. */
+  /** Maximum number of unfinished TLS handshakes. A further connection closes one of them. */
   readonly maxHalfOpen?: number;
   /** Maximum number of connections. A further connection is closed immediately. */
   readonly maxConnections?: number;
@@ -138,7 +138,7 @@ function isPeer(value: unknown): value is Peer {
 
 async function closeListener(
   server: Server,
-  sockets: { readonly open: ReadonlySet<Socket>; readonly halfOpen: ReadonlySet<Socket> },
+  sockets: { readonly open: ReadonlySet<Socket>; readonly halfOpen: Iterable<Socket> },
   signal: AbortSignal | undefined,
 ): Promise<void> {
   const destroyOpen = (): void => {

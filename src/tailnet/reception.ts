@@ -12,6 +12,7 @@ import { canonicalHost, type CertificateSource, type LoadedCertificate } from '.
 import type { Peer } from './identity.ts';
 import { readProxyHeader } from './proxy-header-reader.ts';
 import { createTlsTerminator, type TlsTerminator } from './tls-terminator.ts';
+import { UnfinishedHandshakes } from './unfinished-handshakes.ts';
 
 export type Alpn = 'h2' | 'http/1.1';
 
@@ -33,14 +34,14 @@ export interface ReceptionOptions {
 
 export interface Reception {
   readonly receive: (raw: Socket) => void;
-  /** Raw sockets of connections that are not ready yet, oldest first. */
-  readonly halfOpen: ReadonlySet<Socket>;
+  /** Raw sockets of connections that are not ready yet. */
+  readonly halfOpen: Iterable<Socket> & { readonly size: number };
 }
 
 export function createReception(options: ReceptionOptions): Reception {
   const { log, certificates, headerTimeoutMs, handshakeTimeoutMs } = options;
   const terminator = certificates === undefined ? undefined : createTlsTerminator({ certificates, log });
-  const halfOpen = new Set<Socket>();
+  const halfOpen = new UnfinishedHandshakes();
 
   function refuse(raw: Socket, error: unknown, message: string): void {
     log.debug({ address: raw.remoteAddress, error: errorText(error) }, message);
@@ -91,6 +92,7 @@ export function createReception(options: ReceptionOptions): Reception {
         deadline.clear();
         if (header.kind === 'local') return admit(raw, direct);
         const { source, destination } = header;
+        if (halfOpen.has(raw)) halfOpen.add(raw, source.address);
         admit(raw, { ...source, source: 'proxy-protocol', ...entryOf(options, destination.address) });
       },
       (error) => {
@@ -100,12 +102,12 @@ export function createReception(options: ReceptionOptions): Reception {
     );
   }
 
-  /** Closes the oldest connection, because ordinary clients finish the handshake within milliseconds. */
-  function closeOldest(): void {
-    const [oldest] = halfOpen;
-    if (halfOpen.size <= options.maxHalfOpen || oldest === undefined) return;
-    halfOpen.delete(oldest);
-    refuse(oldest, `more than ${options.maxHalfOpen}`, 'too many unfinished handshakes');
+  /** Closes an old connection if there are too many. Ordinary clients finish the handshake within milliseconds. */
+  function limitHalfOpen(): void {
+    const displaced = halfOpen.size > options.maxHalfOpen ? halfOpen.displaced() : undefined;
+    if (displaced === undefined) return;
+    halfOpen.delete(displaced);
+    refuse(displaced, `more than ${options.maxHalfOpen}`, 'too many unfinished handshakes');
   }
 
   return {
@@ -117,9 +119,9 @@ export function createReception(options: ReceptionOptions): Reception {
         raw.destroy();
         return;
       }
-      halfOpen.add(raw);
+      halfOpen.add(raw, peer.address);
       raw.once('close', () => halfOpen.delete(raw));
-      closeOldest();
+      limitHalfOpen();
       if (options.proxyProtocol === 'require') admitProxied(raw, peer);
       else admit(raw, { ...peer, ...entryOf(options, normaliseAddress(raw.localAddress ?? '')) });
     },

@@ -301,6 +301,27 @@ describe('an unfinished handshake', () => {
     await tls(port);
   });
 
+  it('is not displaced by those of another address', async () => {
+    const port = await listen({ maxHalfOpen: 3, proxyProtocol: 'require' });
+    const open = async (address: string): Promise<Socket> => {
+      const client = plain(port);
+      client.write(HEADER.replace('100.64.0.3', address));
+      await once(client, 'connect');
+      return client;
+    };
+    const finish = async (socket: Socket): Promise<void> => {
+      const client = connectTls({ socket, ca: authority.caPem, servername: 'localhost' });
+      await once(client, 'secureConnect');
+    };
+    const slow = await open('100.64.0.9');
+    // The listener reads the header of the first client before it finishes the handshake of the second one.
+    await finish(await open('100.64.0.8'));
+    const flood: Socket[] = [];
+    for (let index = 0; index < 9; index += 1) flood.push((await open('100.64.0.3')).resume());
+    await expect.poll(() => flood.filter((socket) => socket.closed).length).toBe(7);
+    await finish(slow);
+  });
+
   it('ends at once for what is not TLS', async () => {
     const port = await listen();
     for (const bytes of ['GET / HTTP/1.1\r\n\r\n', HEADER, 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n']) {
