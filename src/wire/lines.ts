@@ -1,17 +1,22 @@
 /** Reads the lines of a byte stream. Splits only at line feeds, unlike `node:readline`. */
 
 const LINE_FEED = 0x0a;
+/**
+ * Maximum length of a line, in bytes: twice the longest line of an upload. A compressed recording of some kilobytes can
+ * contain a line of many gigabytes.
+ */
+const MAX_LINE_BYTES = 128 * 1024 ** 2;
 
 /**
  * Yields the complete lines of each chunk as a batch, without line feeds. If bytes follow the last line feed of the
  * stream, they are the last line. Buffers at most one line.
  *
- * @param maxBytes maximum length of a line; unlimited by default, for files that tailcast has written
+ * @param maxBytes maximum length of a line. Default: more than the longest line that a recorder stores
  * @throws RangeError for a longer line
  */
 export async function* readLines(
   chunks: AsyncIterable<Uint8Array>,
-  maxBytes = Number.POSITIVE_INFINITY,
+  maxBytes = MAX_LINE_BYTES,
 ): AsyncGenerator<readonly Uint8Array[]> {
   let rest: Uint8Array[] = [];
   let restBytes = 0;
