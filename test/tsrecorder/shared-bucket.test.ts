@@ -5,6 +5,7 @@ import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import type { RecorderOptions } from '../../src/compose/recorder-options.ts';
 import { createRemoteSessions } from '../../src/tsrecorder/checkpoint/remote-sessions.ts';
 import { loadSigningKey } from '../../src/tsrecorder/evidence/signing-key.ts';
+import { recordingId } from '../../src/tsrecorder/store/key.ts';
 import {
   createRig,
   HEADER,
@@ -207,6 +208,36 @@ describe('recorders that share a bucket', () => {
     read = 0;
     expect(await remote()).toHaveLength(2);
     expect(read).toBe(0);
+  });
+
+  it('read a limited number of forged statements for each list', async () => {
+    await using site = await createSite();
+    const one = await site.recorder();
+    await begin(one, `${HEADER}${SESSION}[1,"o","a"]\n`);
+    await until(async () => (copied(site.bucket).includes('"a"') ? true : undefined));
+    await one.recorder.close();
+    const genuine = names(site.bucket, '.open/').find((name) => name.endsWith('/proof'));
+    const { content } = site.bucket.objects.get(genuine!)!;
+    for (let number = 0; number < 2500; number += 1) {
+      const time = `2026-07-29T10:44:42.${String(number).padStart(9, '0')}Z`;
+      // the names of the forged sessions precede the genuine one
+      const name = `.open/0/${recordingId({ nodeId: 'nGATE1CNTRL', time })}/proof`;
+      site.bucket.objects.set(name, { content, modifiedAtMs: 0 });
+    }
+    let read = 0;
+    site.bucket.before = (request, name) =>
+      void (request === 'get' && name.startsWith('.open/0/') && (read += 1));
+    const key = await loadSigningKey(site.key, false);
+    const remote = createRemoteSessions(site.bucket, () => 'another', new Map([[key.public.id, key.public]]));
+    const reads: number[] = [];
+    let found: Awaited<ReturnType<typeof remote>> = [];
+    for (let list = 0; list < 5; list += 1) {
+      read = 0;
+      found = await remote();
+      reads.push(read);
+    }
+    expect(reads).toEqual([1000, 1000, 500, 0, 0]);
+    expect(found.map(({ sessionMark }) => sessionMark)).toEqual([expect.any(String)]);
   });
 
   it('do not take over the sessions of a recorder that is alive', async () => {

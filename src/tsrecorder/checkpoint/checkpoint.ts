@@ -90,15 +90,48 @@ export function versionOf({ modifiedAtMs, bytes, identity = '' }: ObjectStat): s
   return `${modifiedAtMs} ${bytes} ${identity}`;
 }
 
-/** Creates a function that returns true if a trusted key signed the statement of a session. */
+/** Returns true if a trusted key signed the statement of a session. */
+export type SignedCheck = (session: OpenSession) => Promise<boolean>;
+
+/**
+ * Creates a function that starts the checks of one listing of open sessions. Statements are read once per version.
+ *
+ * @param maxReads maximum number of statements that one listing reads, in addition to the statements of sessions that
+ *   were signed before. Further sessions count as unsigned. The next listing continues after the last read name, so
+ *   forged statements cannot hide genuine ones permanently. Default: all
+ */
 export function createSignedCheck(
   bucket: Bucket,
   trusted: ReadonlyMap<string, PublicKey>,
-): (session: OpenSession) => Promise<boolean> {
-  const cached = createCheckCache<boolean>();
-  return async (session) =>
-    session.proof !== undefined &&
-    cached(session.proof, async () => 'value' in (await readCheckpoint(bucket, session, trusted)));
+  maxReads = Number.POSITIVE_INFINITY,
+): () => SignedCheck {
+  /** Versions of statements, by name. Unsigned statements must not displace signed ones. */
+  const signed = new BoundedMap<string>(MAX_CHECKED);
+  const unsigned = new BoundedMap<string>(MAX_CHECKED);
+  let nextAfter = '';
+  return () => {
+    const after = nextAfter;
+    nextAfter = '';
+    let reads = 0;
+    const mayRead = (name: string): boolean => {
+      if (name <= after || reads === maxReads) return false;
+      reads += 1;
+      if (reads === maxReads) nextAfter = name;
+      return true;
+    };
+    return async (session) => {
+      const { proof } = session;
+      if (proof === undefined) return false;
+      const { name } = proof;
+      const version = versionOf(proof);
+      if (signed.get(name) === version) return true;
+      if (!signed.has(name) && (unsigned.get(name) === version || !mayRead(name))) return false;
+      const isSigned = 'value' in (await readCheckpoint(bucket, session, trusted));
+      (isSigned ? signed : unsigned).set(name, version);
+      (isSigned ? unsigned : signed).delete(name);
+      return isSigned;
+    };
+  };
 }
 
 /** Reads a small object as text. @returns undefined if it is missing. @throws TailcastError `STORE_FAILED` */

@@ -34,6 +34,11 @@ const MAX_REMEMBERED = 20_000;
  * lines stay in memory, and anyone with write access to the bucket can add sessions.
  */
 const MAX_UNPROVEN_HEADER = 64 * 1024;
+/**
+ * Maximum number of new statements that one list of sessions reads. Every writer of the bucket can add statements, and
+ * reading thousands of them would delay the list by minutes.
+ */
+const MAX_READ = 1000;
 /** Maximum number of sessions whose start is read concurrently. */
 const READ_CONCURRENCY = 8;
 /**
@@ -72,7 +77,7 @@ export function createRemoteSessions(
    * Version and lengths of each session with an unreadable start, so that later listings do not read the start again.
    */
   const unreadable = new BoundedMap<string>(MAX_REMEMBERED);
-  const isSigned = createSignedCheck(bucket, trusted);
+  const checks = createSignedCheck(bucket, trusted, MAX_READ);
 
   async function begin(session: OpenSession): Promise<Beginning | undefined> {
     const id = `${session.recorder} ${recordingId(session.key)}`;
@@ -92,7 +97,7 @@ export function createRemoteSessions(
   }
 
   return async () => {
-    const listed = await listOpenSessions(bucket, isSigned);
+    const listed = await listOpenSessions(bucket, checks());
     const sessions = listed.filter(({ recorder }) => recorder !== own());
     const begun: (Beginning | undefined)[] = [];
     await forEachConcurrent(sessions, READ_CONCURRENCY, async (session, at) => {

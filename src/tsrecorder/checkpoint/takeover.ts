@@ -12,7 +12,7 @@ import type { Bucket } from '../store/bucket.ts';
 import { parseRecordingId, recordingId, type RecordingKey } from '../store/key.ts';
 import type { RecordingStore } from '../store/store.ts';
 import { LEASE_TAKEN, type Lease, type Leases } from './lease.ts';
-import { createSignedCheck, versionOf } from './checkpoint.ts';
+import { createSignedCheck, versionOf, type SignedCheck } from './checkpoint.ts';
 import { proveSession, type Distrust, type EndedSession, type ProvenSession } from './prove.ts';
 import { rebuildSpool } from './rebuild.ts';
 import {
@@ -88,7 +88,7 @@ export function createTakeover(options: TakeoverOptions): () => Promise<void> {
 
 class Takeover {
   readonly #options: TakeoverOptions;
-  readonly #isSigned: (session: OpenSession) => Promise<boolean>;
+  readonly #checks: () => SignedCheck;
   /** Folders of the sessions that are being stored. */
   readonly #adopting = new Set<string>();
   /** Names that this recorder has claimed, and the time of each claim. */
@@ -98,13 +98,13 @@ class Takeover {
 
   constructor(options: TakeoverOptions) {
     this.#options = options;
-    this.#isSigned = createSignedCheck(options.bucket, options.trusted);
+    this.#checks = createSignedCheck(options.bucket, options.trusted);
   }
 
   async look(): Promise<void> {
     const { bucket, lease, log, live } = this.#options;
     if (!(await lease.renew())) log.warn(LEASE_TAKEN);
-    const sessions = await listOpenSessions(bucket, this.#isSigned);
+    const sessions = await listOpenSessions(bucket, this.#checks());
     const leases = await lease.read();
     const open = new Set(live().map(({ key }) => recordingId(key)));
     const look: Look = { sessions, leases, open, untrusted: [] };
