@@ -1,6 +1,7 @@
 /** Assembles the server of the gateway role: gate, requests, sessions and recorders. */
 import type { GatewayConfig } from '../config/gateway.ts';
 import type { AccessRequests } from '../access/requests.ts';
+import { createKeyedRate } from '../keyed-rate.ts';
 import { capacityOf, readMemory } from '../memory/capacity.ts';
 import { createAccessLog, createNullAccessLog, type LineSink } from '../observe/access-log.ts';
 import type { Events } from '../observe/events.ts';
@@ -19,6 +20,7 @@ import { createUpgradeHandler } from '../proxy/session/upgrade.ts';
 import { createClusterList } from '../portal/cluster-list.ts';
 import { findRecorders } from '../recording/find-recorders.ts';
 import { createRecorderClient, type RecorderClient } from '../recording/recorder-client.ts';
+import { PORT_FORWARD_RATE } from '../recording/tap-port-forward.ts';
 import { REQUEST_EVENT_LIMITS, type RequestEvents } from '../recording/request-event.ts';
 import type { Identity } from '../tailnet/identity.ts';
 import type { CleanUp } from './clean-up.ts';
@@ -105,7 +107,10 @@ export async function openServer(parts: {
       idleMs: policy.sessions.idleMs,
       notice: policy.sessions.notice,
       asksReason: policy.sessions.askReason,
-      isPortRefused: (port) => refusedPort(policy, [port]) !== undefined,
+      portForwards: {
+        isPortRefused: (port) => refusedPort(policy, [port]) !== undefined,
+        rate: createKeyedRate({ ...PORT_FORWARD_RATE, monotonicMs }),
+      },
       unixMs: Date.now,
       signal,
     }),

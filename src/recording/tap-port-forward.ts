@@ -3,6 +3,8 @@
  * connection may be inside WebSocket messages. Parses only the direction of the client, and skips payloads. Sources:
  * client-go `portforward.go`, kubelet `cri/streaming/portforward/httpstream.go`.
  */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { TailcastError } from '../errors.ts';
 import { createHeaderInflater } from '../wire/spdy/headers.ts';
 import { createSpdyParser } from '../wire/spdy/frame.ts';
 import { createWebSocketScanner, OPCODE, unmaskPiece } from '../wire/websocket/frame.ts';
@@ -20,28 +22,40 @@ export interface PortForwardInput extends Pick<Tap, 'input'> {
 /**
  * @param transport `spdy`, or `tunnel` for SPDY in WebSocket messages
  * @param judge throws if the port may not be opened; the SYN_STREAM is then not forwarded
+ * @param charge counts bytes of header frames. Returns the time that the client must wait before it may send more, in
+ *   milliseconds. Default: no limit
  */
 export function createPortForwardInput(
   transport: 'spdy' | 'tunnel',
   judge: (port: number) => void,
+  charge: (bytes: number) => number = () => 0,
 ): PortForwardInput {
   const seen = new Set<number>();
-  const spdy = createSpdyPorts((port) => {
-    judge(port);
-    if (seen.size < MAX_PORTS) seen.add(port);
-  });
+  let waitMs = 0;
+  const spdy = createSpdyPorts(
+    (port) => {
+      judge(port);
+      if (seen.size < MAX_PORTS) seen.add(port);
+    },
+    (bytes) => {
+      waitMs = charge(bytes);
+      if (waitMs > MAX_WAIT_MS) throw new TailcastError('SESSION_LIMIT', TOO_MANY_STREAMS);
+    },
+  );
   const read = transport === 'spdy' ? spdy : createTunnelReader(spdy);
   return {
     get ports() {
       return [...seen].toSorted((a, b) => a - b);
     },
     input(chunk, kept) {
+      waitMs = 0;
       try {
         read(chunk);
       } catch (error) {
         throw asViolation(error);
       }
-      return urgentInput(chunk, kept);
+      const input = urgentInput(chunk, kept);
+      return waitMs === 0 ? input : { ...input, recorded: sleep(waitMs, undefined, { ref: false }) };
     },
   };
 }
@@ -51,7 +65,21 @@ const MAX_PORTS = 100;
 /** Maximum number of HEADERS frames. kubectl sends none: it names the port in SYN_STREAM frames. */
 const MAX_EXTRA_HEADERS = 64;
 
-function createSpdyPorts(open: (port: number) => void): (chunk: Uint8Array) => void {
+/**
+ * Rate of header frames for all port-forwards of a caller, in bytes. A byte costs up to 3 µs. A stream of kubectl has
+ * about 55 bytes, and each connection through a port-forward opens two streams.
+ */
+export const PORT_FORWARD_RATE = { perSecond: 32 * 1024, burst: 64 * 1024 } as const;
+/** Maximum wait of a caller. Only a caller with several port-forwards reaches it. */
+const MAX_WAIT_MS = 5000;
+const TOO_MANY_STREAMS = 'your port-forwards open too many connections per second';
+/** Bytes of a SYN_STREAM frame before its header block. */
+const SYN_STREAM_BYTES = 18;
+
+function createSpdyPorts(
+  open: (port: number) => void,
+  charge: (bytes: number) => void,
+): (chunk: Uint8Array) => void {
   const parser = createSpdyParser();
   const headers = createHeaderInflater();
   let extra = 0;
@@ -60,6 +88,7 @@ function createSpdyPorts(open: (port: number) => void): (chunk: Uint8Array) => v
       if (event.kind !== 'synStream' && event.kind !== 'headers') continue;
       if (event.kind === 'headers') extra += 1;
       if (extra > MAX_EXTRA_HEADERS) throw violation('a SPDY client sends too many HEADERS frames');
+      charge(SYN_STREAM_BYTES + event.block.length);
       const values = headers.decode(event.block).get('port');
       if (event.kind === 'synStream' && values !== undefined) openFirst(values, open);
     }

@@ -91,7 +91,10 @@ export interface ClientInput {
   readonly atBoundary: boolean;
   /** Number of the last ping that the client answered. Infinity if the client will answer no more pings. */
   readonly answeredProbe: number;
-  /** Promise of the recording. `bytes` must not be forwarded before this promise has resolved. */
+  /**
+   * Promise of the recording, or of a wait of a client that exceeds a rate. `bytes` must not be forwarded before this
+   * promise has resolved.
+   */
   readonly recorded?: Promise<void> | undefined;
 }
 

@@ -1,7 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { TailcastError } from '../../src/errors.ts';
-import { createPortForwardInput } from '../../src/recording/tap-port-forward.ts';
+import { createKeyedRate } from '../../src/keyed-rate.ts';
+import { createPortForwardInput, PORT_FORWARD_RATE } from '../../src/recording/tap-port-forward.ts';
 import { NO_BYTES } from '../../src/recording/tap.ts';
 import { createHeaderDeflater } from '../../src/wire/spdy/headers.ts';
 import { encodeSpdyFrame } from '../../src/wire/spdy/frame.ts';
@@ -94,6 +95,22 @@ describe('port-forward tap', () => {
     expect(() => tap.input(headers(), NO_BYTES)).toThrow(
       expect.objectContaining({ code: 'SESSION_VIOLATED' }),
     );
+  });
+
+  it('delays a client that opens many streams, and ends the session of one that continues', () => {
+    const rate = createKeyedRate({ ...PORT_FORWARD_RATE, monotonicMs: () => 0 });
+    const connections = (count: number): Buffer =>
+      conversation(...Array.from({ length: count }, () => '8080'));
+    for (const transport of ['spdy', 'tunnel'] as const) {
+      const tap = (): ReturnType<typeof createPortForwardInput> =>
+        createPortForwardInput(transport, refuse, (bytes) => rate(transport, bytes));
+      const wire = (bytes: Buffer): Buffer => (transport === 'spdy' ? bytes : inMessages(bytes, 1000));
+      expect(tap().input(wire(connections(200)), NO_BYTES).recorded).toBeUndefined();
+      expect(tap().input(wire(connections(400)), NO_BYTES).recorded).toBeInstanceOf(Promise);
+      expect(() => tap().input(wire(connections(4000)), NO_BYTES)).toThrow(
+        expect.objectContaining({ code: 'SESSION_LIMIT' }),
+      );
+    }
   });
 
   it('ignores values that are not port numbers', () => {

@@ -13,9 +13,19 @@ import {
   PORT_FORWARD_TUNNEL,
   type PortForwardInput,
 } from '../../recording/tap-port-forward.ts';
+import type { KeyedRate } from '../../keyed-rate.ts';
+import { callerName } from '../../tailnet/identity.ts';
 import type { Admission } from '../gate/gate.ts';
 import { headerLines } from '../../kube/headers.ts';
 import type { UpgradeRequest } from './upgrade-http.ts';
+
+/** Limits of port-forwards. */
+export interface PortForwardLimits {
+  /** Returns true if a port-forward must not open the port. */
+  readonly isPortRefused?: (port: number) => boolean;
+  /** Rate of the header frames of each caller, in bytes; see `tap-port-forward.ts`. */
+  readonly rate?: KeyedRate;
+}
 
 /** An unrecorded connection. */
 export interface Tunnel {
@@ -64,10 +74,10 @@ function isStream(policyClass: Admission['policyClass']): boolean {
 
 /** Creates the tap for an unrecorded connection. @param rawHeaders headers of the 101 response of the API server */
 export function createTunnel(
-  { policyClass, recording }: Pick<Admission, 'policyClass' | 'recording'>,
+  { identity, policyClass, recording }: Pick<Admission, 'identity' | 'policyClass' | 'recording'>,
   protocol: UpgradeRequest['protocol'],
   rawHeaders: readonly string[],
-  isPortRefused: (port: number) => boolean = () => false,
+  limits: PortForwardLimits = {},
 ): Tunnel {
   if (protocol !== 'other' && (policyClass === 'exec' || policyClass === 'attach')) {
     const name = protocol === 'spdy' ? 'x-stream-protocol-version' : 'sec-websocket-protocol';
@@ -78,7 +88,10 @@ export function createTunnel(
   if (isStream(policyClass) && recording.mode === 'failClosed') {
     return { tap: { ...tap, input: createReceiveOnlyInput() } };
   }
-  const forward = policyClass === 'portForward' ? watchPorts(protocol, rawHeaders, isPortRefused) : undefined;
+  const forward =
+    policyClass === 'portForward'
+      ? watchPorts(protocol, rawHeaders, callerName(identity), limits)
+      : undefined;
   if (forward === undefined) return { tap };
   return { tap: { ...tap, input: forward.input.bind(forward) }, ports: () => forward.ports };
 }
@@ -92,11 +105,17 @@ export function createTunnel(
 function watchPorts(
   protocol: UpgradeRequest['protocol'],
   rawHeaders: readonly string[],
-  isRefused: (port: number) => boolean,
+  caller: string,
+  { isPortRefused, rate }: PortForwardLimits,
 ): PortForwardInput | undefined {
   const tunnelled = headerLines(rawHeaders, 'sec-websocket-protocol').includes(PORT_FORWARD_TUNNEL);
   if (protocol !== 'spdy' && !tunnelled) return undefined;
-  return createPortForwardInput(protocol === 'spdy' ? 'spdy' : 'tunnel', (port) => {
-    if (isRefused(port)) throw new TailcastError('POLICY_REFUSED', `port ${port} may not be forwarded`);
-  });
+  return createPortForwardInput(
+    protocol === 'spdy' ? 'spdy' : 'tunnel',
+    (port) => {
+      if (isPortRefused?.(port) === true)
+        throw new TailcastError('POLICY_REFUSED', `port ${port} may not be forwarded`);
+    },
+    (bytes) => rate?.(caller, bytes) ?? 0,
+  );
 }

@@ -169,6 +169,7 @@ const REFUSALS: ReadonlyMap<ErrorCode, SessionOutcome> = new Map([
   ['RECORDER_LOST', 'recorder-lost'],
   ['POLICY_REFUSED', 'refused'],
   ['OUTPUT_LOST', 'interrupted'],
+  ['SESSION_LIMIT', 'interrupted'],
 ]);
 
 const BAD_GATEWAY = 502;

@@ -101,8 +101,8 @@ export interface UpgradeDeps
    * as a refusal of the caller.
    */
   readonly accountRefusals?: AccountRefusals;
-  /** Returns true if a port-forward must not open the port. */
-  readonly isPortRefused?: (port: number) => boolean;
+  /** Limits of port-forwards. Default: none. */
+  readonly portForwards?: Parameters<typeof createTunnel>[3];
   /**
    * Sends an API request event to a recorder. Throws if no recorder stores the event and the policy requires
    * it.
@@ -257,7 +257,7 @@ async function tunnel(
     responseTimeoutMs: limits.responseTimeoutMs,
   });
   if (answer.kind === 'refused') return relayRefusal(attempt, admission, answer);
-  const carried = createTunnel(admission, upgrade.protocol, answer.rawHeaders, deps.isPortRefused);
+  const carried = createTunnel(admission, upgrade.protocol, answer.rawHeaders, deps.portForwards);
   return start(attempt, admission, answer, { protocol: upgrade.value, carried });
 }
 
