@@ -1,5 +1,5 @@
 /**
- * API to read the state of the index and to rebuild it. The routes are only for viewers of all recordings.
+ * API to read the state of the index and to rebuild it. Only viewers who may see all recordings may use the routes.
  *
  * ```
  * /api/v1/index                      progress of the index

@@ -39,8 +39,8 @@ export const MAX_BODY_BYTES = 16 * 1024;
  * @throws TailcastError `USAGE`
  */
 export function checkChange({ headers }: FastifyRequest): void {
-  // This protects against forged requests of other sites: a browser sends this type only after a preflight request,
-  // which the recorder rejects.
+  // This check prevents forged requests of other sites: a browser sends this content type only after a preflight
+  // request, which the recorder rejects.
   if (headers['content-type'] !== 'application/json')
     throw new TailcastError('USAGE', 'content-type must be application/json');
 }

@@ -101,7 +101,8 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
       const query = readQuery(text, options.nowMs());
       await access.saw(viewer, 'search', request.url);
       const page = cursor === undefined ? { limit } : { limit, cursor };
-      // Read the progress before the query: sessions that are indexed during the query may be missing from the result.
+      // Read the progress before the query, because sessions that are indexed during the query may be missing from the
+      // result.
       const index = await indexFor(viewer);
       const found = await searching().ask(
         'find',

@@ -56,7 +56,7 @@ export function createLiveSockets(options: LiveSocketOptions): LiveSockets {
   const slots = createKeyedCounter();
   /**
    * Tailnet node ids of viewers that a gateway has named, by request. The response to the upgrade repeats the node id,
-   * which confirms that the recorder accepted it.
+   * which confirms to the gateway that the recorder accepted this viewer.
    */
   const named = new WeakMap<IncomingMessage, string>();
   server.on('headers', (headers, request) => {

@@ -25,7 +25,7 @@ import { shareReads } from './shared-reads.ts';
  * the response if a reset follows immediately.
  */
 const LINGER_MS = 1000;
-/** Maximum time for a client to read the response after its end, in milliseconds. */
+/** Maximum time that a client has to read a response after the recorder has ended it, in milliseconds. */
 const UNREAD_MS = 10_000;
 
 /** `POST /v2/record` over HTTP/2. */

@@ -226,8 +226,8 @@ async function* journalLines(
 }
 
 /**
- * Deletes all files of a spool. Deletes the journal after the recording: if the deletion is interrupted, the recorder
- * still finds the spool by its journal and repeats the deletion.
+ * Deletes all files of a spool. Deletes the journal after the recording, so that after an interrupted deletion the
+ * recorder still finds the spool by its journal and repeats the deletion.
  */
 export async function removeSpool(paths: SpoolPaths): Promise<void> {
   await removeFile(paths.cast);

@@ -13,7 +13,7 @@ export function alertMarkName(recording: string, alert: string, mark: AlertMark)
   return `${ALERTS_FOLDER}${recording}.${alert}.${mark === 'told' ? mark : `claim-${mark}`}`;
 }
 
-/** Returns the id of the recording of a mark, or undefined for other names. */
+/** Returns the id of the recording to which a mark or claim belongs; undefined for other names. */
 export function recordingOfAlertMark(name: string): string | undefined {
   return /^\.alerts\/(.+)\.alert_[0-9a-f]{32}\.(?:told|claim-\d+)$/.exec(name)?.[1];
 }

@@ -140,8 +140,8 @@ export function millisecondOf(n: number): number {
 }
 
 /**
- * Key in `meta`: maximum time by which the millisecond of a session number is later than the start of the session, in
- * milliseconds.
+ * Key in table `meta` of the maximum time by which the millisecond of a session number is later than the start of the
+ * session, in milliseconds.
  */
 export const SPILL = 'spill';
 

@@ -1,5 +1,6 @@
 /**
- * Encodes names of sessions as words of the index, so that rules and filters are part of the search instead of a join.
+ * Encodes names of sessions as words of the index, so that viewer rules and filters are part of the search and need no
+ * join.
  */
 import { createHmac } from 'node:crypto';
 import { exitCodeOf } from '../../../wire/recorder-api/recording-status.ts';

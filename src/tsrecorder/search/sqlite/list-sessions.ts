@@ -109,7 +109,7 @@ export function sourceOf(
   { text = '', may }: ListAsk,
   { match }: CompiledQuery,
 ): Source {
-  // NOTE: a text lookup takes time in proportion to all sessions, so only viewers of all sessions may use it.
+  // NOTE: a text lookup takes time in proportion to all sessions, so only viewers who may see all sessions may use it.
   const trigrams = may === 'everything' ? trigramsOf(text) : undefined;
   if (match === undefined && trigrams === undefined) return { source: 's', id: 's.n', values: [] };
   const named = { sql: 'sf MATCH ?', value: match ?? '' };
