@@ -56,7 +56,7 @@ function createConnection() {
 
 function createRig(deps: Partial<UploadDeps> = {}, limits: Partial<typeof LIMITS> = {}) {
   const disk = { isFull: false };
-  // the journal still exists, so it continues in the same file
+  // fixes the directory, because `directory` changes with the next test while this journal may still write
   const own = directory;
   const room: JournalRoom = {
     directory: () => own,
@@ -81,8 +81,8 @@ function createRig(deps: Partial<UploadDeps> = {}, limits: Partial<typeof LIMITS
 }
 
 /**
- * Range of the output that the next process would find on disk. Repeats the read if a file disappears, because
- * abandoned files are removed in the background.
+ * Returns the range of the output that the next process would find on disk. Repeats the read if a file disappears,
+ * because abandoned files are removed in the background.
  */
 async function left(): Promise<{ readonly from: number; readonly to: number }> {
   for (;;) {

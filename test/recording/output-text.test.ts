@@ -53,7 +53,7 @@ describe('the text of an output stream', () => {
     push('a9ffe282', true);
     push('acff', true);
     expect(lines).toEqual(['ff', 'c3a9ffe282', 'acff']);
-    // the cut is after a complete character, so nothing is checked
+    // `acff` does not end with an incomplete character, so the callback is not called
     expect(asked).toEqual(['ff', 'c3a9ff']);
   });
 

@@ -85,7 +85,7 @@ describe('recorder client', () => {
       { recorders: [double.address], sessionId: 's1' },
       never,
     );
-    // the window is so long that all bytes arrive in it, even on a busy machine
+    // two seconds are enough for all bytes to arrive, even on a busy machine
     void upload.write(MEBIBYTE);
     const lost = await upload.lost;
     expect(lost.message).toContain('no acknowledgement for 2000 ms');

@@ -15,7 +15,7 @@ type Step =
   | { readonly kind: 'wait'; readonly ms: number }
   | { readonly kind: 'flush' };
 
-/** Frames at the sink of a session, in order. */
+/** Runs a session with these steps, and returns its writes to the sink, as frames or as lines. */
 async function uploadOf(steps: readonly Step[], tty: boolean, frames: boolean): Promise<Buffer[]> {
   const written: Buffer[] = [];
   let nowMs = 0;
@@ -56,7 +56,7 @@ async function expectSame(steps: readonly Step[], tty: boolean): Promise<void> {
     return lines;
   });
   const sent = await uploadOf(steps, tty, false);
-  // compares each write: its frames must contain exactly its lines
+  // compares each write of frames with the same write of lines
   expect(made.map(String)).toEqual(sent.map(String));
   expect(Buffer.concat(made).equals(Buffer.concat(sent))).toBe(true);
 }

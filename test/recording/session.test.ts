@@ -139,7 +139,7 @@ describe('recording session without a terminal', () => {
         'prüfe ',
         '€\n',
       ]);
-      // characters are not split on a terminal, or if the recorder has live viewers
+      // characters stay complete if the session has a terminal, or if the recorder does not support annotations
       for (const options of [{ sink: new SessionSink(false) }, { tty: true }]) {
         const other = begin({ limits, ...options });
         other.session.resize({ columns: 80, rows: 24 });

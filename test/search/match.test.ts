@@ -60,7 +60,7 @@ describe('a rule', () => {
         ),
         { numRuns: 220 },
       );
-      // enough rules must match; with only 150 archives, the number depended too much on the seed
+      // enough rules must match; with fewer archives, the number would depend too much on the seed
       expect(matched).toBeGreaterThan(300);
     } finally {
       reader.close();

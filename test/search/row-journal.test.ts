@@ -201,7 +201,7 @@ describe('commands', () => {
       [1, 'ls -l'],
       [2, 'ls -l'],
     ]);
-    // a mark that names another command does not hide the guessed command
+    // a shell mark that names another command does not hide the guessed command
     const other = readWrites([
       [0, '$ '],
       [1, run('rm -rf /data', 'ls')],

@@ -56,7 +56,7 @@ it.each(
     const lineOf = (length: number): string => text.repeat(Math.ceil(length / text.length)) + end;
     const long = lineOf(4 * SHORT);
     if (cpuOf(long, 1) < 8) continue;
-    // quadratic time is 16 times as long
+    // the line is four times as long, so quadratic time would be 16 times as long
     const limit = 8 * cpuOf(lineOf(SHORT), 3) + 4;
     expect(cpuOf(long, 3), `TEST_SEED=${seed} ${JSON.stringify([text, end])}`).toBeLessThan(limit);
   }

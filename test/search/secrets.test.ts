@@ -4,7 +4,7 @@ import { createSecretFilter, replaceSecrets, replaceSecretWords, SECRET } from '
 import { createRandom, runSeed } from '../support/random.ts';
 
 const LONG = 'A1b2C3d4E5f6G7h8I9j0';
-/** For each known prefix of a secret: a text, the secret in it, and whether upper and lower case are equal. */
+/** For each known prefix of a secret: a text, the secret in the text, and true if the case of letters is ignored. */
 const SHAPES: readonly (readonly [text: string, secret: string, anyCase: boolean])[] = [
   ['AKIAABCDEFGHIJKLMNOP', 'AKIAABCDEFGHIJKLMNOP', false],
   ['ASIAABCDEFGHIJKLMNOP', 'ASIAABCDEFGHIJKLMNOP', false],
@@ -119,7 +119,7 @@ it('a line without one stays as it is', () => {
 });
 
 const TOKEN = 'Ab1-Cd2_Ef3Gh4Ij5Kl6Mn7Op8Qr9St0Uv1';
-/** Parts of common secrets. The filter keeps the text before `|`. */
+/** Texts with common secrets. The filter keeps the text before `|`, and removes the secret after it. */
 it.each(
   `
   Authorization: Bearer |${TOKEN}

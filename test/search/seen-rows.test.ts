@@ -9,7 +9,7 @@ describe('rows that stood there before', () => {
 
   it('are never taken for one of another text', () => {
     const wasSeen = createSeenRows();
-    // NOTE: these two have the same hash
+    // NOTE: these two texts have the same hash
     expect([wasSeen(1, 'pod-80b5b929 is ready'), wasSeen(2, 'pod-1d9911bb is ready')]).toEqual([
       false,
       false,

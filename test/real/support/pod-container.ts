@@ -166,7 +166,7 @@ function variablesOf(pod: Pod, container: PodContainer): readonly string[] {
   return [...known].map(([name, value]) => `${name}=${value}`);
 }
 
-/** Path of a volume in the double; its group is changed to the pod's, as a kubelet does. */
+/** Returns the double's folder for a volume. Like a kubelet, changes the group of the folder to the pod's group. */
 function volumeFolder(pod: Pod, name: string, podFolder: string): string {
   const volume = pod.spec.volumes.find((each) => each.name === name);
   const { fsGroup } = pod.spec.securityContext;

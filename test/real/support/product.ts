@@ -27,7 +27,7 @@ export interface TestBucket {
  * Starts a recorder that stores recordings in a folder or a bucket and serves the player. The recorder treats uploads
  * from this machine as uploads of `node`. All viewers who use the portal of `node` may see all recordings.
  *
- * @param more more settings
+ * @param more additional settings
  */
 export async function startTestRecorder(
   folder: string,

@@ -140,8 +140,8 @@ function afterHint({ args, terminal }: WitnessedRun & { readonly on: 'terminal' 
 }
 
 /**
- * Removes leading line breaks if a case attaches, because such a case presses a key after kubectl's prompt, and the
- * local terminal may echo the key.
+ * Removes leading line breaks unless kubectl ran `exec`: the other runs attach, the test presses a key after kubectl's
+ * prompt, and the local terminal may echo the key.
  */
 function withoutFirstKeys(text: string, { args }: WitnessedRun): string {
   return args[0] === 'exec' ? text : text.replace(/^[\r\n]+/, '');

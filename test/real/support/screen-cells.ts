@@ -112,7 +112,7 @@ export async function oracleAt(
   return oracle;
 }
 
-/** Returns the expected cells of the page for that screen. */
+/** Returns the cells that the page must show for the screen of `oracle`. */
 export async function expectedScreen(
   page: Page,
   oracle: InstanceType<typeof xterm.Terminal>,

@@ -30,7 +30,7 @@ export interface TailnetSite {
   readonly archive: Archive;
   /** The newest one. */
   readonly kubectl: Kubectl;
-  /** Returns a kubeconfig for a user at node `from`, for the gateway. */
+  /** Returns a kubeconfig with which a user at node `from` reaches the gateway. */
   kubeconfig(from: string): string;
 }
 

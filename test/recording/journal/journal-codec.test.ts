@@ -158,7 +158,7 @@ describe('a file of a journal', () => {
   it.each([false, true])('is never treated as empty if its start is damaged (over: %j)', (over) => {
     const sealer = createSealer(key, { over, salt: Buffer.alloc(SALT_BYTES, 9) });
     const records = PARTS.map(([kind, at, content]) => Buffer.concat(sealer.seal(kind, at, content)));
-    // with `over`, the file is longer than its content: the end contains old bytes
+    // with `over`, the journal overwrites a longer file, so old bytes follow the new content
     const whole = Buffer.concat([
       sealer.prefix,
       ...records,

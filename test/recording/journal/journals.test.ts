@@ -73,7 +73,7 @@ function createDeliverer(hasRoom = (): boolean => true): Deliverer & { readonly 
   return { ends, hasRoom, take: (end) => ends.push(end) > 0 };
 }
 
-/** A session whose process was killed while it ran. */
+/** Leaves a session on disk as if the process had been killed during the session. */
 async function leaveSession(recorders: readonly string[] = ['192.0.2.1:80']): Promise<void> {
   const text = HEADER + LINES;
   const journals = await open();
@@ -89,7 +89,7 @@ async function journalFiles(): Promise<string[]> {
   return names.filter((name) => name.includes('.journal')).map((name) => join(directory, name));
 }
 
-/** Opens the journals of the next process, which looks once for sessions that a process left. */
+/** Opens the journals as the next process does, and looks once for sessions that an earlier process left. */
 async function lookAgain(with_ = key) {
   const journals = await open(with_);
   const deliverer = createDeliverer();
@@ -314,7 +314,7 @@ describe('journals of an earlier process', () => {
     room = true;
     await journals.look();
     expect(deliverer.ends).toHaveLength(1);
-    // the deliverer has no space and returns the session, so it is delivered again
+    // the deliverer has no capacity and returns the session, so the session is delivered again
     deliverer.ends[0]!.journal!.wait();
     await journals.look();
     expect(deliverer.ends).toHaveLength(2);

@@ -148,7 +148,7 @@ describe('the journal of a session', () => {
       for (const path of files()) inodes.add(statSync(path).ino);
       if (count % 5 > 0) continue;
       writer.journal.note();
-      // files are removed outside of this thread
+      // repeats the read on errors, because files are removed outside of this thread
       const left = await vi.waitFor(() => readLeft(files(), key));
       const { offset, bytes, preamble } = left!.rest;
       expect(left!.damaged).toEqual([]);
@@ -349,7 +349,7 @@ describe('the journal of a session in frames', () => {
     for (let count = 0; writer.written.length < 5 * SEGMENT_BYTES; count += 1) {
       expect(writer.write(block(300_000 + (count % 7) * 10_000, count % 2 === 0 ? 0xff : 0x61))).toBe(true);
       writer.acknowledge(writer.places[Math.max(0, writer.places.length - 1 - (count % 20))]!);
-      // reads the files as after a crash; sometimes without a note after the acknowledgement
+      // reads the files as after a crash, in most rounds without a note of the latest acknowledgement
       if (count % 9 === 0) writer.journal.note();
       const left = await vi.waitFor(() => readLeft(files(), key));
       const { offset, bytes, lineBytes, preamble } = left!.rest;
