@@ -1,5 +1,6 @@
 /**
- * Reads recordings from the recorder: finished sessions as ranges of bytes, and running sessions as a stream of lines.
+ * Reads recordings from the recorder: any recording as ranges of bytes, and a running session also as a stream of
+ * lines.
  */
 import { readCastStart, type CastStart } from '../screen/cast-reader.ts';
 import { PIECE_BYTES, type CastBytes } from '../screen/cast-lines.ts';

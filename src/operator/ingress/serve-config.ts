@@ -88,8 +88,8 @@ export function planHttps(
 }
 
 /**
- * Plans HTTP without TLS; the tailnet encrypts the traffic. Any name or address can be a host, because tailscaled
- * appends the tailnet's domain to a foreign host before it searches the configuration for this host.
+ * Plans HTTP without TLS; the tailnet encrypts the traffic. Any name or address can be a host: tailscaled appends the
+ * tailnet's domain to a foreign host before it searches the configuration.
  */
 export function planHttp(
   hosts: ReadonlyMap<string, HostRoutes>,
