@@ -23,7 +23,7 @@ export interface ControllerSpec {
   readonly reconciler: Reconciler;
   /** Resources that the controller reconciles. */
   readonly resources: Watched;
-  /** Objects that the reconciler creates for its resources, and objects that it reads. */
+  /** Other objects to watch: those that the reconciler creates for its resources, and those that it reads. */
   readonly others: readonly Watched[];
   /** True if the resources are also reconciled periodically. */
   readonly resync: boolean;

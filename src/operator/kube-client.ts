@@ -204,7 +204,7 @@ function readCalls(
       const { keep = (object: KubeObject) => object } = options;
       let resourceVersion = '';
       for await (const page of pages(kind, options, signal)) {
-        // Items of a list lack the field `kind`.
+        // In a list, the items lack `apiVersion` and `kind`, so the client adds both fields.
         const { apiVersion, kind: name } = kind;
         for (const item of page.items ?? [])
           items.push(keep(parseObject({ ...record(item), apiVersion, kind: name })));

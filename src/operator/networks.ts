@@ -1,4 +1,4 @@
-/** Networks and addresses as numbers. Pure. */
+/** Parses networks and addresses into numbers, and formats them. Pure. */
 import { isIP } from 'node:net';
 
 export interface Network {

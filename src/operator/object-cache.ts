@@ -9,7 +9,7 @@ import { createInformer, type Informer } from './informer.ts';
 import { KubeRefusal, type KubeClient, type ListOptions } from './kube-client.ts';
 import type { KubeObject, ResourceKind } from './kube-object.ts';
 
-/** Selects the objects of one kind, and the fields that the cache stores. */
+/** Selection of objects of one kind, and of the fields that the cache stores. */
 export interface Selection {
   readonly kind: ResourceKind;
   readonly namespace?: string;

@@ -157,7 +157,7 @@ function useClocks(playbacks: readonly (Playback | undefined)[], isOneClock: boo
       if (one === undefined || two === undefined) return;
       const [ahead, behind] = one.state.position > two.state.position ? [one, two] : [two, one];
       const { position } = ahead.state;
-      // the shorter recording waits at its end
+      // a recording that has reached its end stays there
       if (position - behind.state.position > MAX_DRIFT && behind.state.position < behind.state.seconds - 0.05)
         void behind.seek(position);
     };

@@ -112,7 +112,7 @@ function hostnamesOf({ metadata, spec }: Connector): (ordinal: number) => string
 }
 
 /**
- * Writes the status if it changes.
+ * Writes the status, unless the Connector has this status already.
  *
  * @param devices undefined if nothing was deployed; the status then keeps its devices
  */

@@ -68,7 +68,7 @@ export function routesOf({ spec }: Connector): readonly string[] {
   return [...new Set(routes)].toSorted();
 }
 
-/** Returns the reason why a Connector cannot be deployed, or undefined. */
+/** Returns the reason why a Connector cannot be deployed; undefined if it can. */
 export function problemOf(connector: Connector): string | undefined {
   const { subnetRouter, appConnector } = connector.spec;
   return (

@@ -1,4 +1,4 @@
-/** The stub zone in a Corefile that forwards tailnet names to the nameserver. Pure. */
+/** Edits the stub zone of a Corefile: the server block that forwards tailnet names to the nameserver. Pure. */
 
 const BEGIN = '# tailcast nameserver: begin. Written by the operator.';
 const END = '# tailcast nameserver: end';
@@ -22,7 +22,7 @@ export function withoutStub(corefile: string): string {
   return corefile.slice(0, begin) + corefile.slice(end + END.length).replace(/^\n/, '');
 }
 
-/** Domains of the server blocks. They are the text before each outermost brace. */
+/** Returns the domains of the server blocks, which precede each outermost brace. */
 function zonesOf(corefile: string): ReadonlySet<string> {
   const zones = new Set<string>();
   let depth = 0;

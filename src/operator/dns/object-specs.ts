@@ -19,7 +19,7 @@ const DIRECTORY = '/config';
 const POD_LABELS = { app: NAMESERVER, 'tailscale.com/managed': 'true' } as const;
 const LABELS = { ...POD_LABELS, 'tailscale.com/parent-resource-type': NAMESERVER } as const;
 
-/** Selects all objects of the nameserver. */
+/** Returns a label selector for all objects of the nameserver. */
 export function nameserverSelector(): string {
   return labelSelector(LABELS);
 }
@@ -85,7 +85,7 @@ export function nameserverDeployment(
     metadata,
     spec: {
       replicas,
-      // Names stay resolvable during an update.
+      // During an update, an old pod stops only after a new one is ready, so that names stay resolvable.
       strategy: { type: 'RollingUpdate', rollingUpdate: { maxUnavailable: 0, maxSurge: 1 } },
       selector: { matchLabels: { ...POD_LABELS } },
       template: { metadata: { labels: { ...LABELS } }, spec: podSpec(dnsConfig, options.recorderImage) },

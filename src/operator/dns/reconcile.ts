@@ -222,7 +222,7 @@ function target({ metadata }: DnsConfig): Parameters<typeof warn>[1] {
   return { kind: KINDS.dnsConfig, metadata };
 }
 
-/** Writes the status if it changes. */
+/** Writes the status, unless the DNSConfig has this status already. */
 async function writeDnsStatus(
   deps: ReconcilerDeps,
   dnsConfig: DnsConfig,

@@ -215,7 +215,7 @@ function freePort(used: ReadonlySet<number>, seed: string): number | undefined {
   return undefined;
 }
 
-/** Selects the fronts of one group, or of all groups. */
+/** Returns a label selector for the fronts of one group. Without `group`, it selects the fronts of all groups. */
 export function frontSelector(group?: string): string {
   return `${LABELS.type}=${EGRESS}${group === undefined ? '' : `,${LABELS.group}=${group}`}`;
 }

@@ -1,4 +1,4 @@
-/** Hosts of listeners and routes, and precedence among rules that match the same request. */
+/** Matches the hosts of listeners and routes, and decides which rule applies if several match the same request. */
 import type { HostRoutes, OpenRoutes } from '../ingress/routes.ts';
 import { nearest } from '../ingress/serve-config.ts';
 

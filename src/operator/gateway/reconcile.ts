@@ -236,8 +236,8 @@ function writeRouteStatuses(
 }
 
 /**
- * Writes the status of a route if it changes. The route is read first, because its list of parents also contains
- * entries of other controllers, which must stay.
+ * Writes the status of a route, unless the route has this status already. The route is read first, because its list of
+ * parents also contains entries of other controllers, which must stay.
  */
 async function writeRouteStatus(
   { client, clock }: Pick<ReconcilerDeps, 'client' | 'clock'>,

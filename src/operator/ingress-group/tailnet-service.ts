@@ -31,8 +31,8 @@ export function belongsToMember(service: TailnetService, uid: string): boolean {
  * Decides whether to create, update or keep the Tailscale Service of a member.
  *
  * @param group.tags default tags of members
- * @param group.members uids of the existing members; the group may reuse its Tailscale Service if none of these members
- *   owns the Service
+ * @param group.members uids of the existing members; if the existing Tailscale Service belongs to the group but to none
+ *   of these members, the member takes it over
  * @param ports ports of an Ingress; unused for a Service, which gets all ports
  */
 export function decideTailnetService(

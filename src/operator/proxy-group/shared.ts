@@ -105,7 +105,7 @@ export async function reportNodes(
 }
 
 /**
- * Writes the status of a group if it changes.
+ * Writes the status of a group, unless the group has this status already.
  *
  * @param shown devices and URL; undefined to keep those in the status
  */

@@ -92,7 +92,7 @@ async function deploy(
 }
 
 /**
- * Writes the status if it changes.
+ * Writes the status, unless the Recorder has this status already.
  *
  * @param devices undefined to keep the devices in the status.
  */

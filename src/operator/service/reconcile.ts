@@ -242,7 +242,7 @@ async function withoutNode(
   );
 }
 
-/** Writes the status if it changes. */
+/** Writes the status, unless the Service has this status already. */
 function report(
   deps: ReconcilerDeps,
   service: Service,

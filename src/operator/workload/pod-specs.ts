@@ -170,7 +170,7 @@ export function tailscaleVolumes(serve: boolean): V1Volume[] {
   ];
 }
 
-/** Template of a PersistentVolumeClaim for each replica. */
+/** Template from which each replica gets its PersistentVolumeClaim. */
 export function claimTemplate(
   name: string,
   labels: Readonly<Record<string, string>>,

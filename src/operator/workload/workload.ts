@@ -99,7 +99,7 @@ export function labelSelector(labels: Readonly<Record<string, string>>): string 
     .join(',');
 }
 
-/** Selects the objects of all groups of a kind. */
+/** Returns a label selector for the objects of all groups whose resources have this kind. */
 export function kindSelector(kind: OwningKind): string {
   const { 'app.kubernetes.io/instance': _any, ...labels } = groupLabels(kind, '');
   return labelSelector(labels);
@@ -160,7 +160,7 @@ export function secretRole(
   return { kind: match[1] === undefined ? 'state' : 'auth', ordinal: Number(match[2]) };
 }
 
-/** Type of a parent, as the label of its objects contains it. */
+/** Type of a parent. A label of the parent's objects contains it. */
 export type ParentType = 'svc' | 'ingress' | 'gateway' | 'connector' | 'proxygroup';
 
 /** A resource that has proxies. */
@@ -191,7 +191,7 @@ export function parentLabels({ type, namespace, name }: Parent): Readonly<Record
   };
 }
 
-/** Selects the objects of all parents of a type. */
+/** Returns a label selector for the objects of all parents of a type. */
 export function typeSelector(type: ParentType): string {
   return labelSelector({ [LABELS.managed]: 'true', [LABELS.type]: type });
 }
