@@ -120,7 +120,7 @@ function useFacets(query: string, newest: string | undefined): Facets | undefine
   useEffect(() => {
     const gone = new AbortController();
     readFacets(ask, query, gone.signal).then(setFacets, () => {
-      // the facets are hidden; the list reports the error
+      // the page hides the facets; the list of recordings reports the error
       if (!gone.signal.aborted) setFacets(undefined);
     });
     return () => gone.abort();

@@ -1,7 +1,7 @@
 /**
  * A *member* is a Service that leads to the tailnet through an egress group. Its *front* is a Service of type ClusterIP
- * in the operator's namespace. For each port of a member, every tailnet node of the group listens on one *node port*
- * (not a NodePort of Kubernetes). Pure.
+ * in the operator's namespace. For each port of a member, the pods of the group reserve one *node port*: a port of
+ * their tailnet nodes, and not a NodePort of Kubernetes. Pure.
  */
 import { createHash } from 'node:crypto';
 import { z } from 'zod';

@@ -85,7 +85,7 @@ export const MEMBER_FINALIZERS = {
   ingress: 'tailscale.com/ingress-pg-finalizer',
 } as const;
 
-/** True if a group serves the Service or Ingress, or has served it before and not released it yet. */
+/** True if a group serves the Service or Ingress, or served it before and has not released it yet. */
 export function hasGroupFinalizer({ metadata }: KubeObject): boolean {
   return Object.values(MEMBER_FINALIZERS).some((one) => metadata.finalizers?.includes(one) === true);
 }

@@ -57,7 +57,7 @@ export function credentialsProblem(values: ReadonlyMap<string, string>): string 
  * Returns the credentials for the control server.
  *
  * @param values `client_id`, together with `client_secret` or, for workload identity federation, with `audience`
- * @throws TailcastError `CONTROL_FAILED` if a value is missing; the errors of `createIdToken`
+ * @throws TailcastError `CONTROL_FAILED` if a value is missing; also throws the errors of `createIdToken`
  */
 export async function apiCredentials(
   values: ReadonlyMap<string, string>,

@@ -41,8 +41,8 @@ export async function classOf(
 
 /**
  * Returns the name of the existing objects of a parent, or undefined if the parent has no objects. The name is read
- * from the cluster, because the reference (Tailscale's operator) may have created the objects, with other names than
- * tailcast. If the StatefulSet is gone, its Secrets still show the name, because they are deleted later.
+ * from the cluster, because the reference (Tailscale's operator) may have created the objects under names that differ
+ * from tailcast's. If the StatefulSet is gone, its Secrets still show the name, because they are deleted later.
  *
  * @throws Error if the objects of the parent have two different names
  */

@@ -136,7 +136,7 @@ export function ordinals({ replicas }: NodeGroup): readonly number[] {
   return Array.from({ length: replicas }, (_, ordinal) => ordinal);
 }
 
-/** Name of the Secret with the node state of replica `ordinal`; also the name of its pod. */
+/** Name of the Secret with the node state of replica `ordinal`. The pod of this replica has the same name. */
 export function stateSecretName(groupName: string, ordinal: number): string {
   return `${groupName}-${ordinal}`;
 }
