@@ -31,8 +31,8 @@ export const GATEWAY_SETTINGS = {
     '<file>',
   ),
   k3s: setting(
-    'on a k3s server: log in with its --vpn-auth, create an account with k3s.yaml once, refuse paths of k3s itself; ' +
-      'see docs/k3s.md',
+    'on a k3s server: log in with the --vpn-auth of k3s, create an account once with k3s.yaml, and refuse paths of ' +
+      'k3s itself; see docs/k3s.md',
     flag,
     false,
   ),
@@ -87,7 +87,7 @@ export const GATEWAY_SETTINGS = {
   ),
   stateDirectory: textSetting('directory for the self-signed CA and pending output', '<directory>'),
   maxRequests: setting(
-    'maximum concurrent requests of one process, including watches; auto: derived from half of its memory',
+    'maximum concurrent requests of one process, including watches; auto: derived from half of the process memory',
     orAuto(wholeNumber(1, 1_000_000)),
     undefined,
   ),
@@ -111,14 +111,14 @@ export const GATEWAY_SETTINGS = {
     '<recorders>',
   ),
   portalPort: setting(
-    'port for viewers, if the recorders set readListen; default: the port for uploads',
+    'port of recorders for viewers, if the recorders set readListen; default: the port for uploads',
     orAuto(wholeNumber(1, 65_535)),
     undefined,
     '<port|auto>',
   ),
   accessReview: setting(
-    'mode auth: send an access review as the caller before and during sessions and proxied requests; no response ' +
-      'means refusal',
+    'in mode auth, send an access review as the caller before and during sessions and proxied requests; without a ' +
+      'response, the request is refused',
     flag,
     false,
   ),
@@ -149,9 +149,8 @@ export const GATEWAY_SETTINGS = {
     '<directory|off>',
   ),
   lateKeyFile: textSetting(
-    'file with the key that encrypts lateDirectory (32 bytes in base64); gateways that share it need the same key; ' +
-      'default: the systemd credential ' +
-      'late.key, or late.key in the state directory',
+    'file with the key that encrypts lateDirectory (32 bytes in base64); gateways that share a directory need ' +
+      'the same key; default: the systemd credential late.key, or late.key in the state directory',
     '<file>',
   ),
   lateDiskBytes: setting(

@@ -76,10 +76,14 @@ export const OPERATOR_SETTINGS = {
     'tailscale/tailscale:v1.102.5@sha256:c507f3a2a6ab1cabd8d809b98edeb41edbd5c3fb6ad9632ffd098b4c7d0b4065',
     '<image>',
   ),
-  tailnetDomain: textSetting('MagicDNS domain, for the names of players and for the nameserver', '<domain>'),
+  tailnetDomain: textSetting(
+    'MagicDNS domain, used for host names of players and by the nameserver',
+    '<domain>',
+  ),
   lease: setting('Lease that only one operator holds; off: no election', optionalName, 'tailcast-operator'),
   controllers: setting(
-    'resource kinds in addition to Recorders; each needs its CRD and RBAC rights; for the Gateway API, add `gateways`',
+    'resource kinds to serve in addition to Recorders; each needs its CRD and RBAC rights; for the Gateway API, ' +
+      'add `gateways`',
     controllerList,
     ['proxy-groups', 'services', 'ingresses', 'connectors', 'dns-configs'],
     '<names>',

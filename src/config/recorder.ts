@@ -86,7 +86,7 @@ export const RECORDER_SETTINGS = {
     'crc32',
   ),
   s3Retention: setting(
-    'object lock of recordings, in days; administrators can lift it, but not with :compliance; default: none',
+    'object lock of recordings, in days; with :compliance, not even administrators can lift the lock; default: none',
     retention,
     undefined,
     '<days[:compliance]>',
