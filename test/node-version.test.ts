@@ -11,7 +11,7 @@ import { findOldNode } from './support/old-node.ts';
 const MAIN = fileURLToPath(new URL('../dist/main.js', import.meta.url));
 const SENTENCE = /^tailcast: Node \d+\.\d+\.\d+ is too old; 22\.19 or newer is needed\n$/;
 
-/** The only output is the sentence, and the requested role must not start: its options are not even parsed. */
+/** Checks that the process prints only the error sentence, and exits before it parses the options of the role. */
 function expectRefusal(command: string, args: readonly string[]): void {
   const { status, stdout, stderr } = spawnSync(command, [...args, MAIN, 'recorder', '--no-such-option'], {
     encoding: 'utf8',

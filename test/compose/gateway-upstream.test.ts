@@ -137,7 +137,7 @@ async function readiness({ opsAddress }: RunningGateway): Promise<number> {
 }
 
 it('a gateway trusts the authority of its API server that its file names now, and the former no more', async () => {
-  // while the old file exists, only the keep-alive connection works
+  // while the file still contains the old CA, requests succeed only on the keep-alive connection
   const seen = { one: 200, two: 200, readyMeanwhile: 503, three: 200, kept: true, left: true };
   expect(await Promise.all(['auth', 'noauth'].map(replaceAuthority))).toEqual([seen, seen]);
 });

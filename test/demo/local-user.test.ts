@@ -5,7 +5,7 @@ const NOBODY = 65_534;
 const ESTABLISHED = '01';
 const TIME_WAIT = '06';
 
-/** A row of 127.0.0.1:40000, as Linux writes it. */
+/** A row of `/proc/net/tcp` for a connection from 127.0.0.1:40000. */
 const row = (state: string, user: number, remotePort = '1F90'): string =>
   `   0: 0100007F:9C40 0100007F:${remotePort} ${state} 00000000:00000000 00:00000000 00000000 ` +
   `${String(user).padStart(5)}        0 12345 1 0000000000000000 20 4 30 10 -1\n`;

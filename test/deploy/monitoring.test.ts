@@ -73,7 +73,7 @@ async function measured(): Promise<{
   return { labels, text: `${await gateway.metrics()}\n${await recorder.metrics()}` };
 }
 
-/** Every series that an expression names, with the text in its braces. */
+/** Returns every series that a PromQL expression names, with the label matchers in its braces. */
 function seriesOf(expr: string): readonly { readonly name: string; readonly matchers: string }[] {
   return [...expr.matchAll(/\b((?:tailcast|process|nodejs)_\w+)(?:\{([^}]*)\})?/g)].map(
     ([, name = '', matchers = '']) => ({ name, matchers }),
@@ -172,7 +172,8 @@ describe('the alerts', () => {
   });
 
   it('look at series that are there before anything happens', async () => {
-    // Prometheus sees no increase when a series begins with 1
+    // `increase` does not count the first sample of a series, so each series must exist with the value 0 before the
+    // first event
     const lines = (await measured()).text.split('\n');
     for (const { alert, expr } of rules) {
       for (const [, name = '', matchers = ''] of expr.matchAll(/increase\((\w+)(?:\{([^}]*)\})?/g)) {

@@ -16,7 +16,7 @@ export interface Shown {
 
 /**
  * `tools`: `ledger.test.ts` itself. `host`, `chart`: the real suites of these names run each command with that runner.
- * A path names a test that does the same as the command in another form, for the given reason.
+ * An object with a `path` names a test that does the same as the command in another form, for the reason `why`.
  */
 export type Runner =
   | 'tools'
@@ -29,7 +29,10 @@ function on(page: string, commands: Readonly<Record<string, Runner>>): readonly 
   return Object.entries(commands).map(([command, runner]) => ({ page, command, runner }));
 }
 
-/** Returns a function for a test that runs several commands in another form, for the reason `why`. */
+/**
+ * Returns a function that creates the runners of several commands. The test in `path` runs all of them in another form,
+ * for the reason `why`.
+ */
 function by(path: string, why: string): (contains: string) => Runner {
   return (contains) => ({ path, contains, why });
 }

@@ -186,7 +186,7 @@ describe('the chart', () => {
 
   it('has the values that pages name', () => {
     const values = parse(read('deploy/chart/tailcast/values.yaml')) as Record<string, unknown>;
-    // `tailscale.acceptRoutes` of a ProxyClass is not a value of the chart
+    // omits a page that names `tailscale.acceptRoutes`, which is a field of ProxyClass and not a value of the chart
     const pages = PAGES.filter((page) => page !== 'docs/operator-network.md')
       .map(read)
       .join('\n');

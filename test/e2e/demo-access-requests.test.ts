@@ -83,7 +83,7 @@ describe('access on request in the demo', () => {
     const used = await kubectl('get', 'pods');
     expect([used.code, used.err]).toEqual([0, expect.stringContaining('Warning: access to group sre until')]);
     const session = kubectl('exec', 'shell', '--', 'sh', '-c', 'sleep 600');
-    // the revocation comes after the start of the session
+    // waits until the session has started, because the revocation must end a running session
     await expect
       .poll(async () => (await cli('ls', '--state', 'running', '--json')).out, { timeout: 30_000 })
       .toContain('sleep 600');

@@ -143,7 +143,7 @@ describe('the recorder of the demo', () => {
         fetch('${player}record', { method: 'POST', body: 'x' }),
         fetch('${player}v2/event', { method: 'POST', body: '{}' }),
       ]).then((all) => console.log(all.map((response) => response.status).join()))`;
-      // the system's Node, because the other user cannot read a Node in this user's folders
+      // runs the system's `node`, because the other user cannot read a `node` executable in this user's folders
       const { stdout: statuses } = await promisify(execFile)('node', ['-e', script], {
         uid: NOBODY,
         gid: NOBODY,

@@ -29,7 +29,7 @@ async function recordedOutput(recorder: RoleProcess): Promise<string> {
 }
 
 describe('a gateway that shows only what is durable', () => {
-  // There is only one case, because it waits a minute until the recorder marks the session as interrupted.
+  // Tests only one line number, because each case waits a minute until the recorder marks the session as interrupted.
   it('has recorded all that was seen when it and its recorder are killed', async () => {
     const line = 41;
     await using cleanup = new AsyncDisposableStack();
@@ -54,7 +54,7 @@ describe('a gateway that shows only what is durable', () => {
 
 /** Writes bursts, so that many lines are in transfer at any moment. */
 const BURSTS = 'i=0; while :; do i=$((i+1)); echo "line-$i-"; [ $((i % 40)) = 0 ] && sleep 0.01; done';
-/** Fills all buffers, so that most of the output reaches the recorder before the gateway's disk. */
+/** Fills all buffers, so that most of the output reaches the recorder before the gateway writes it to its disk. */
 const FLOOD = 'seq -f "line-%.0f-" 1 100000000';
 
 describe('a gateway that shows what it has on disk, or its recorder has', () => {

@@ -158,7 +158,7 @@ async function heldMemory(): Promise<number> {
   return gateway.metric('process_resident_memory_bytes');
 }
 
-/** Freed pages return to the OS after a delay. */
+/** Waits until the memory is within its limit, because freed pages return to the OS only after a delay. */
 async function keepsItsSize(before: number): Promise<void> {
   await eventually('it has its size', async () =>
     (await heldMemory()) - before < MAX_GROWTH ? true : undefined,

@@ -23,9 +23,8 @@ export interface Product {
   readonly directKubeconfig: string;
   readonly recordings: () => Promise<readonly StoredRecording[]>;
   /**
-   * Runs `work`, waits until the recording of its session is stored, and returns both. The session is identified by its
-   * kind and by its pod or a word of its command, because sessions of earlier commands (such as `kubectl cp`) may end
-   * late.
+   * Runs `work`, waits until the recording of its session is stored, and returns both. It finds the session by its kind
+   * and by its pod or a word of its command, because sessions of earlier commands (such as `kubectl cp`) may end late.
    */
   readonly recorded: <T>(
     session: { readonly kind: string; readonly command?: string; readonly pod?: string },
@@ -183,7 +182,7 @@ export function outputOf(cast: readonly (readonly unknown[])[]): string {
     .join('');
 }
 
-/** Raw notes by the offset of their line in the cast. */
+/** Bytes of the notes of kind `raw`, by the offset of their line in the cast. */
 function rawByOffset(notes: string): ReadonlyMap<number, Buffer> {
   const found = new Map<number, Buffer>();
   for (const line of notes.split('\n').filter((text) => text !== '')) {

@@ -104,7 +104,7 @@ it('a session that moved to a recorder with another store is one, and each list 
   const both = await run('verify', ...stores, ...keys.flatMap((key) => ['--key', key]));
   expect(both).toMatchObject({ code: 0, out: expect.stringContaining('all stores: verified') as string });
   expect(both.out).not.toContain('part-');
-  // with only the first store, `verify` finds no fault and names the recorder where the session may continue
+  // with only the first store, `verify` finds no fault, and names the recorder that may have the rest of the session
   const alone = await run('verify', stores[0] ?? '', '--key', keys[0] ?? '');
   expect(alone.code).toBe(0);
   expect(alone.out).toMatch(

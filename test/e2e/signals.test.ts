@@ -18,7 +18,7 @@ const MAIN = join(ROOT, 'dist/main.js');
 
 const old = findOldNode();
 
-/** Ways to start a role; the command is undefined if this machine lacks a Node for it. */
+/** Ways to start a role. A command is undefined if this machine lacks the Node.js version that it needs. */
 const WAYS: readonly (readonly [name: string, command: readonly string[] | undefined])[] = [
   ['dist/main.js', [PINNED, MAIN]],
   ['scripts/tailcast.mjs', [PINNED, WRAPPER]],

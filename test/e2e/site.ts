@@ -83,7 +83,7 @@ export async function startSite(): Promise<Site> {
       return openExec({ url: `https://127.0.0.1:${gateway.port}`, caPem, pod: 'shell', command });
     },
     async close() {
-      // a failed test may have left processes
+      // a failed test may not have stopped its processes
       for (const role of roles) role.signal('SIGKILL');
       await Promise.all(roles.map((role) => role.stop()));
       await cluster.close();

@@ -32,7 +32,7 @@ describe('a damaged archive', () => {
       ).toBe(true);
       checked += 1;
     }
-    // mutations without an effect are skipped, and their number depends on the times in the archive
+    // mutants that change nothing are skipped, and their number depends on the times in the archive
     expect(checked).toBeGreaterThan(PER_KIND / 4);
   });
 });

@@ -169,7 +169,10 @@ export const MUTATIONS = {
   forgeLog: (archive, random) => forgeLog(archive, random, true),
 } satisfies Record<string, Mutate>;
 
-/** Changes a log entry and repairs the hashes. With `sign`, creates new signatures with an untrusted key as well. */
+/**
+ * Changes a log entry and repairs the hashes. With `sign`, also replaces the signatures by signatures of an untrusted
+ * key.
+ */
 function forgeLog(archive: Archive, random: Random, sign: boolean): Mutant | undefined {
   const log = logOf(pick(names(archive, SEGMENTS), random))!;
   const segments = names(archive, SEGMENTS).filter((name) => logOf(name) === log);
@@ -231,7 +234,7 @@ function swapSessions(archive: Archive, random: Random, suffixes: readonly strin
 
 interface Change {
   readonly content: Buffer;
-  /** Position of the first different byte. */
+  /** Position of the first changed byte. */
   readonly at: number;
 }
 

@@ -64,7 +64,7 @@ const client = createRecorderClient({
   journals,
 });
 
-/** Raw output. */
+/** Returns a line of a session as a frame: an output event as its exact bytes, any other line as text. */
 function frameOf(line: string): Uint8Array {
   const batch = new FrameBatch();
   const event = line.startsWith('[') ? parseCastEvent(line) : undefined;
@@ -74,8 +74,8 @@ function frameOf(line: string): Uint8Array {
 }
 
 /**
- * Every second session writes large batches, which may wait for the recorder before the gateway writes them to the
- * journal.
+ * Returns the lines of a session in batches. Every other session has large batches, which may wait for the recorder
+ * before the gateway writes them to the journal.
  */
 function* writesOf(session: number): Generator<readonly string[]> {
   const leastBytes = session % 2 === 0 ? 0 : FLOOD_BYTES;

@@ -1,4 +1,4 @@
-/** Faults of recorders and gateways, and the required state afterwards. */
+/** Scenarios: each injects faults into recorders and gateways, and checks the required state afterwards. */
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { loadavg, tmpdir } from 'node:os';
@@ -187,7 +187,7 @@ const allGone: Scenario = async (stage) => {
   }
   const again = await site.recorder('one', one.port, timing);
   site.gateway({ ...plan, sessions: [], paceMs: 0 });
-  // shown output was on the gateway's disk or at the recorder
+  // output that was shown to the user was on the gateway's disk or at the recorder
   const owed = gateway.reports().map((report) => {
     const { written, shown, acked, lost } = report;
     if (lost === undefined) return { ...report, acked: Math.max(shown, acked) };
@@ -198,7 +198,7 @@ const allGone: Scenario = async (stage) => {
     if (left.some((name) => name.endsWith('.journal'))) throw new Error(left.join(', '));
     return true;
   });
-  // the totals of a killed gateway's session are unknown, so its recording stays open until its timeout
+  // the final length of a killed gateway's session is unknown, so the recording stays open until a timeout
   await expectAll(again, owed, ['running', 'interrupted']);
 };
 
@@ -239,7 +239,7 @@ const machineLost: Scenario = async (stage) => {
   await somewhere(stage, gateway.reports);
   await delay(1000);
   const before = gateway.reports();
-  // according to the setting, the bucket's copy is at most one second old; requests take additional time
+  // the recorder copies output to the bucket within one second; the requests take additional time
   await delay(4000);
   await Promise.all([one.kill(), gateway.kill()]);
   const written = gateway.reports();
@@ -476,7 +476,7 @@ const powerCut = onDisk(faultyDisk, async (play) => {
   const reports = await gateway.finish();
   expectConfirmed(reports);
   await expectAll(recorder, reports, ['completed']);
-  // the store is as durable as the spool
+  // after a power failure, the recordings in the store must be complete as well
   await recorder.kill();
   disk.cutPower();
   await expectAll(await play.startRecorder(), reports, ['completed']);
@@ -532,7 +532,7 @@ const slowDisk = onDisk(faultyDisk, async (play) => {
   await expectAll(recorder, ended, ['completed']);
 });
 
-/** Gateways of the reference stop after 30 s without data. */
+/** Maximum time between acknowledgements. Gateways of the reference stop after 30 s without data. */
 const MAX_ACK_GAP_MS = 20_000;
 
 /** Creates empty files until the disk has no free inodes. */
@@ -585,7 +585,10 @@ export const SCENARIOS = {
 
 export type ScenarioName = keyof typeof SCENARIOS;
 
-/** Scenarios for each kind of store, in the order in which they run. Then the list starts again. */
+/**
+ * Scenarios for each kind of store, in the order in which they run. After the last scenario, a run starts again with
+ * the first.
+ */
 export const PLAYED_ON: Readonly<Record<'disk' | 's3', readonly ScenarioName[]>> = {
   disk: [
     'recorderKilled',

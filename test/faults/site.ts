@@ -26,7 +26,7 @@ import type { RecorderPlan } from './recorder-process.ts';
 import type { S3Shim } from './s3-shim.ts';
 import type { SessionReport } from './workload.ts';
 
-/** Parts of a scenario. */
+/** Random generator and store of a scenario. */
 export interface Stage {
   readonly random: () => number;
   /** An S3 server behind a shim; undefined: a directory. */
@@ -136,7 +136,7 @@ export function openSite({ s3 }: Stage): Site {
   };
 }
 
-/** Waits until every session has started, and then for a random time. */
+/** Waits until every session has started, and then until a random moment shortly afterwards. */
 export async function somewhere(stage: Stage, reports: () => readonly SessionReport[]): Promise<void> {
   await allBegun(20_000, SESSIONS.length, reports);
   await delay(stage.random() * 600);

@@ -75,7 +75,7 @@ export const spoolTampered: Scenario = async (stage) => {
   const gateway = startGateway({ recorders: [recorder.address], sessions: SESSIONS, paceMs: 1 });
   await somewhere(stage, gateway.reports);
   const ids = new Map((await recorder.list()).map(({ command, id }) => [command, id]));
-  // the copy omits the lock file of the running process
+  // copies everything except the lock file of the running recorder
   cpSync(spool, copy, { recursive: true, filter: (path) => !path.endsWith('/owner') });
   await markedBeyond(store, key, copy);
   await Promise.all([recorder.kill(), gateway.kill()]);
@@ -107,7 +107,7 @@ export const spoolTampered: Scenario = async (stage) => {
   }
 };
 
-/** Waits until the log in the store covers more durable bytes of every session than `copy` contains. */
+/** Waits until the log in the store confirms more durable bytes of every session than `copy` contains. */
 async function markedBeyond(store: RecordingStore, key: PublicKey, copy: string): Promise<void> {
   const copied = readdirSync(copy).filter((name) => name.endsWith('.cast'));
   await within('the log is ahead of the copy', VISIBLE_MS, async () => {
@@ -131,7 +131,7 @@ async function durableBytes(store: RecordingStore, key: PublicKey): Promise<Read
   );
 }
 
-/** Waits until the spool is empty, and no session is open except those in `unproven`. */
+/** Waits until the spool is empty and all sessions except those in `unproven` have ended. */
 async function allStored(
   recorder: RecorderProcess,
   spool: string,
@@ -156,7 +156,7 @@ async function expectTold(
   const faults = findings.filter(({ severity }) => severity === 'fault');
   const describe = (about: readonly Finding[]): string =>
     about.map(({ code, recording, message }) => `${code} ${recording ?? ''} ${message}`).join('; ');
-  // without the log and the key, the restarted recorder cannot report the loss; any fault counts
+  // without the log and the key, the restarted recorder cannot report the loss, so the test accepts any fault
   const codes = name === 'removeAll' ? undefined : ['lost'];
   if (codes !== undefined && verdict !== 'lost') throw new Error(`${verdict}: ${describe(findings)}`);
   const reported = new Set(

@@ -35,13 +35,13 @@ export interface SessionReport {
   readonly session: number;
   /** Bytes written to the upload, including the final message if the session is confirmed. */
   readonly written: number;
-  /** Bytes that the user has seen without an acknowledgement. */
+  /** Number of bytes that the user may have seen, including bytes that the recorder had not yet acknowledged. */
   readonly shown: number;
   /** Bytes that the recorder acknowledged. */
   readonly acked: number;
   /** True if a recorder has acknowledged the complete session, during the session or later. */
   readonly confirmed: boolean;
-  /** Reason why the upload has stopped looking for a recorder; undefined before that. */
+  /** Reason why the upload no longer looks for a recorder; undefined while it does. */
   readonly lost: string | undefined;
   /** Longest time without a new acknowledgement while output was unacknowledged. */
   readonly pauseMs: number;
@@ -58,7 +58,8 @@ function* expectedLines({ session, confirmed, written, acked }: SessionReport): 
   for (const line of sessionLines(session)) {
     const isHeader = offset === 0;
     offset += line.length;
-    // only confirmed sessions have a known end, because a killed gateway may have written more than it reported
+    // the end of a session that is not confirmed is unknown, because a killed gateway may have written more than it
+    // reported
     if (confirmed && offset > written - END.length) return;
     if (!isHeader) yield { line, offset, owed: confirmed || offset <= acked };
   }

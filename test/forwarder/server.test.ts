@@ -183,7 +183,7 @@ describe('the forwarder', () => {
     client();
     await called.promise;
     await forwarder.close();
-    // the forwarder's sockets are closed one turn later
+    // the forwarder closes its sockets one event-loop turn later
     for (let turn = 0; turn < 3; turn += 1) await new Promise(setImmediate);
     wait.resolve();
     await expect.poll(() => target.destroyed).toBe(true);

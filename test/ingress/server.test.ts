@@ -329,7 +329,7 @@ describe('the server of Ingresses', () => {
   it('serves so many requests at a time, and no more', async () => {
     const wait = Promise.withResolvers<Identity>();
     whois = () => wait.promise;
-    // One address gets at most half of the free slots: 4, then 2, then 1, then 1.
+    // Each address gets at most half of the free slots: of 8 slots, the addresses get 4, 2, 1 and 1.
     const addresses = [2, 2, 2, 2, 3, 3, 4, 5, 6].map((last) => `127.0.0.${last}`);
     const answers = addresses.map((localAddress) => ask('/', { localAddress }));
     const first = await Promise.race(answers);
@@ -343,7 +343,7 @@ describe('the server of Ingresses', () => {
   it('takes fields of so many bytes, and no more', async () => {
     const most = 128 * 1024 - 1;
     const fields = ['Host', 'plain.example.org', 'Connection', 'close', 'X-Long'];
-    // The comparison covers target, names and values.
+    // The limit applies to the sum of the lengths of target, header names and values.
     const rest = most - '/'.length - fields.join('').length;
     const wish = (value: string): string =>
       `GET / HTTP/1.1\r\nHost: plain.example.org\r\nConnection: close\r\nX-Long: ${value}\r\n\r\n`;

@@ -63,8 +63,8 @@ describe('a Service that closes a connection at the moment it is asked over it',
   }
 
   /**
-   * Starts a Service, and sends it one request. On the first connection, the Service responds to the first request, and
-   * `act` handles later requests. `others` handles requests on other connections.
+   * Starts a Service, and sends it one request, to which it responds. Later requests on the same connection are passed
+   * to `act`. `others` handles requests on other connections.
    */
   async function service({
     act = (socket) => void socket.destroy(),

@@ -13,7 +13,7 @@ import {
 import { collectAll, collectEarly } from '../../src/memory/stream-garbage.ts';
 
 const MB = 1024 * 1024;
-/** One entry for each full garbage collection: true if the code requested it. */
+/** One entry for each full garbage collection: true if our code requested the collection, false if V8 started it. */
 let whole: boolean[];
 let observer: PerformanceObserver;
 

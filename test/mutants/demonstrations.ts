@@ -1,7 +1,7 @@
 /**
  * The seventeen attacks that an independent review demonstrated, each with the rule and the tests that prevent it. The
- * second list contains lines that the review could remove without a failing test. A check consists of a line, a way to
- * remove it, and the test that must then fail (`run.ts`).
+ * second list contains lines that the review removed without causing any test to fail. A check consists of a line, its
+ * replacement, and the test that must fail after the replacement (`run.ts`).
  */
 export interface Demonstration {
   readonly number: number;

@@ -93,7 +93,7 @@ describe('a file with all of its changes', () => {
       const changed = code.slice(0, start) + replacement + code.slice(end);
       expect(answers(switched, keyOf(mutant)), replacement).toBe(answers(changed, undefined));
     }
-    // the changes must cause several different results
+    // the changes must cause more than six different results
     const seen = new Set(mutants.map((mutant) => answers(switched, keyOf(mutant))));
     expect(seen.size).toBeGreaterThan(6);
   });

@@ -75,7 +75,7 @@ describe('events about the ends of recordings', () => {
     expect(await valuesOf('tailcast_late_recordings_waiting')).toEqual([[{}, 2]]);
     expect(await valuesOf('tailcast_late_bytes_waiting')).toEqual([[{}, 15]]);
     events.recordingDelivered({ ...session, bytes: 10, recorder: 'r', waitedMs: 7 });
-    // of the five bytes, two were acknowledged and three are dropped
+    // of the five waiting bytes, two were acknowledged and three are dropped
     events.recordingDropped({ ...session, sessionId: 's2', bytes: 3, ofBytes: 5, reason: 'too old' });
     expect(await valuesOf('tailcast_late_recordings_waiting')).toEqual([[{}, 0]]);
     expect(await valuesOf('tailcast_late_bytes_waiting')).toEqual([[{}, 0]]);
@@ -110,7 +110,7 @@ describe('request metrics', () => {
     for (let index = 0; index < 3; index++) metrics.requestStarted();
     metrics.requestFinished(request);
     metrics.requestFinished({ ...request, protocol: 'h2', status: 499, longRunning: true, seconds: 4000 });
-    // a second scrape must not count twice
+    // a second scrape must not count the requests again
     await valuesOf('tailcast_requests_total');
     expect(await valuesOf('tailcast_requests_total')).toEqual([
       [{ protocol: 'h1', code: '200' }, 1],

@@ -104,7 +104,7 @@ interface WrittenMetadata {
   readonly [key: string]: unknown;
 }
 
-/** A machine's key in the formats of tailscaled and of control servers. */
+/** A machine key: the private key in the format of tailscaled, the public key in the format of control servers. */
 export const MACHINE = {
   privateKey: 'privkey:40ab1b58e9076c7a4d9d07291f5edf9d1aa017eb949624ba683317f48a640369',
   publicKey: 'mkey:50d20b455ecf12bc453f83c2cfdb2a24925d06cf2598dcaa54e91af82ce9f765',
@@ -317,7 +317,10 @@ export async function survives(pass: () => Promise<unknown>): Promise<boolean> {
   }
 }
 
-/** Runs operators that are killed after 0, 1, 2, … writes, until one of them survives. */
+/**
+ * Runs operator processes that are killed after 0, 1, 2, … writes, until a process completes the pass without being
+ * killed.
+ */
 export async function untilSurvived(pass: (limit: number) => Promise<unknown>): Promise<void> {
   let limit = 0;
   while (!(await survives(() => pass(limit)))) limit += 1;

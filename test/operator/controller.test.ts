@@ -201,7 +201,7 @@ describe('the operator’s code', () => {
       return !isOwn && /from '[^']*\/operator\//.test(text);
     });
     expect(users.toSorted()).toEqual([
-      // Files for access requests that use the operator's client and informer.
+      // Files about access requests, which use the operator's client and informer.
       'access/messages.ts',
       'access/request-object.ts',
       'access/request-store.ts',

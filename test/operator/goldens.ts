@@ -2,7 +2,7 @@
  * Resources as users of Tailscale's operator (the reference) write them, and the StatefulSets that tailcast's operator
  * creates for these resources.
  *
- *   node test/operator/goldens.ts      writes test/operator/goldens/ anew; look at the difference before committing it
+ * node test/operator/goldens.ts writes test/operator/goldens/ again; check the diff before you commit it
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';

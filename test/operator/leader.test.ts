@@ -69,7 +69,7 @@ interface Candidate {
   readonly abort: AbortController;
   leading: boolean;
   terms: number;
-  /** Ends the work. */
+  /** Ends the work that the process does as leader. */
   finish(): void;
   done: Promise<void>;
 }

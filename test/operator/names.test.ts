@@ -142,7 +142,7 @@ describe('the name of a Tailscale Service', () => {
     putGroup('in');
     putService('prod', 'web', ofGroup('in'), { uid: 'first' });
     await runGroup('in');
-    // A user removes the Service and its finalizer at once, so the operator gets no event.
+    // A user removes the Service together with its finalizer, so the operator never sees the deletion.
     const path = pathOf(KINDS.service, { namespace: 'prod', name: 'web' });
     bench.api.remove(path);
     putService('prod', 'web', ofGroup('in'), { uid: 'second' });
@@ -235,7 +235,7 @@ describe('the name of a node', () => {
       `the tailnet name shop belongs to ${owner.replace('shop: ', '')}: choose another name`,
     );
     const made = bench.left().filter((path) => !before.includes(path));
-    // The nodes stay, because other members of the group use them.
+    // Only objects of the nodes of group `g-dev` may be new, because other members of the group use these nodes.
     expect(made.filter((path) => !/\/g-dev/.test(path))).toEqual([]);
   });
 

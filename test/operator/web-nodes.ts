@@ -4,7 +4,7 @@ import type { IngressTable } from '../../src/wire/ingress-table.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 import { CORE, OWN, settle, type Bench } from './bench.ts';
 
-/** The Secret `own` in the namespace `prod`. */
+/** Path of the Secret `own` in the namespace `prod`. */
 export const CERTIFICATE = `${CORE}/prod/secrets/own`;
 
 export const serveConfigOf = (bench: Bench, pod: string): unknown => bench.file(pod, 'serve-config');

@@ -1,4 +1,4 @@
-/** Uploaders and writers of the store choose values that the page shows next to the verdict. */
+/** Uploaders, and anyone with write access to the store, choose values that the page shows next to the verdict. */
 import { expect, it } from 'vitest';
 import { readEvidence, type Evidence } from '../../src/player/evidence.ts';
 

@@ -47,7 +47,7 @@ export interface PortalRig {
   shutDown(): void;
   readonly watched: () => number;
   readonly log: readonly unknown[];
-  /** Resolves when this number of requests has finished. */
+  /** Resolves when the access log has this number of finished requests. */
   accounted(lines: number): Promise<void>;
   /** Connections to recorders, in order. */
   readonly dialled: readonly Socket[];

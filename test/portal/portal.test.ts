@@ -272,7 +272,7 @@ describe('one connection', () => {
   it('asks as often as it likes, one after another', async () => {
     const { rig, recorder } = await openPortalRig();
     const { socket, until } = await rawClient(rig);
-    // more requests than may be pending
+    // sends more requests, one after another, than may be pending at the same time
     for (let asked = 1; asked <= 20; asked++) {
       socket.write(`GET ${LIST} HTTP/1.1\r\nHost: gateway.test\r\n\r\n`);
       await until((text) => text.split('{"recordings":[]}').length === asked + 1);

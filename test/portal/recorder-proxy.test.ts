@@ -9,7 +9,7 @@ import { ACCEPTED, startRecorderSpy, type RecorderSpy } from '../support/recorde
 import { CAST, CUT, field, ID, LIST, openPortalRig, stack } from './portal-rig.ts';
 import { listenOn } from '../support/listen.ts';
 
-/** The complete head of a request: the recorder gets exactly these headers. */
+/** All headers of a request as the recorder must receive them. */
 const HEAD = [
   ['Host', 'localhost'],
   ['tailscale-user-login', 'alice@example.com'],
@@ -147,7 +147,7 @@ describe.each(['h1', 'h2'] as const)('a question over %s', (protocol) => {
     ] as const) {
       recorder.requests.length = 0;
       const { status } = await ask({ path: LIST, headers: [name, value] });
-      // Node rejects an unknown expectation
+      // Node.js rejects an unknown value of `Expect` with 417
       if (name === 'Expect' && status === 417) continue;
       expect([name, status]).toEqual([name, 200]);
       expect(recorder.requests.map(({ headers }) => headers)).toEqual([HEAD]);

@@ -287,7 +287,7 @@ describe.each(['h1', 'h2'] as const)('a plain request over %s', (name) => {
     const hash = createHash('sha256');
     let length = 0;
     const rig = await rigWith((connection) => {
-      // counts the payload bytes without the chunked framing
+      // hashes and counts only the payload bytes, not the chunked framing
       let head = '';
       let chunkedBody = '';
       connection.socket.removeAllListeners('data');

@@ -115,7 +115,6 @@ export interface RigOptions {
   readonly rechecks?: Pick<Rechecks, 'watch'>;
   /** Returns the address of the client of a new connection. Default: a loopback address. */
   readonly addressOf?: () => string;
-  /** Number of watches above which connections are shared; undefined: each watch has its own. */
 }
 
 let sharedPki: Promise<Pki> | undefined;
@@ -221,7 +220,7 @@ export async function openRig(options: RigOptions): Promise<Rig> {
   };
 }
 
-/** An upstream that sends these bytes after the headers of each request. Requests have no body. */
+/** An upstream that sends these bytes after the headers of each request. The requests must have no body. */
 export function answering(...answers: readonly string[]): RigOptions['upstream'] {
   return (connection) => {
     let answered = 0;

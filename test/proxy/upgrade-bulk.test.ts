@@ -60,7 +60,7 @@ function recordedBytes(recorder: RecorderDouble): Buffer {
   return Buffer.concat(parts);
 }
 
-/** Data over SPDY without the gateway's pings to a terminal. */
+/** Returns SPDY bytes without the pings that the gateway sends in sessions with a terminal. */
 function withoutPings(bytes: Buffer): Buffer {
   const frames: Uint8Array[] = [];
   for (let at = 0; at < bytes.length;) {
@@ -212,7 +212,8 @@ describe('large transfers through a recorded session', () => {
     );
     recorder.set({ acks: 'alive' });
     const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
-    // The transfer is blocked: the gateway accepted at most the limit, one chunk and the kernel buffers on both sides.
+    // Waits until the transfer is blocked: the gateway has accepted at most the limit and one chunk, and the kernel
+    // buffers on both sides are full.
     let last = -1;
     while (written !== last || client.reader.size === 0) {
       last = written;

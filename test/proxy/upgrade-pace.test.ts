@@ -133,7 +133,8 @@ describe.each([
     });
     socket.write(protocol.hello);
     await reader.until(() => output >= 64 * 1024);
-    // without responses to pings, the amount of output in transfer does not grow beyond the initial amount
+    // while the client does not respond to pings, the gateway keeps the limit on output in transfer at its initial
+    // value
     await delay(300);
     expect(output).toBeLessThan(MIB / 2);
     answering = true;

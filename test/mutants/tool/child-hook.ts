@@ -61,7 +61,7 @@ function switchedSource(url: string, jobs: string): string | undefined {
   try {
     return readFileSync(join(jobs, SWITCHED_FOLDER, name), 'utf8');
   } catch {
-    // a file without changes
+    // the file has no version with changes
     return undefined;
   }
 }

@@ -44,7 +44,7 @@ const RECORDED_AT_ONCE = 30;
 const WIDTHS = [1, 3, 1000];
 
 export interface Judge {
-  /** An interrupted judgement is `open` or missing. */
+  /** Judges changes. A change whose judgement was interrupted is `open` or missing in the result. */
   judge(mutants: readonly Mutant[]): Promise<ReadonlyMap<Mutant, Outcome>>;
   /** Returns the results of earlier runs without running tests. */
   kept(mutants: readonly Mutant[]): ReadonlyMap<Mutant, Outcome>;
@@ -134,7 +134,7 @@ export async function createJudge(options: {
     });
 
   async function coverages(files: readonly string[]): Promise<readonly Coverage[]> {
-    // the changes that a failing test reaches are not reliable
+    // coverage is not reliable if a test of the file fails without a change
     const isGood = (file: string): boolean =>
       isAsItWas(file) && keptCoverage(file)?.coverage.broken.length === 0;
     const missing = files.filter((file) => !isGood(file));
@@ -276,7 +276,7 @@ function readNotes(path: string): readonly Note[] {
 
 const seenSince = new Map<string, number>();
 
-/** Kills processes that print nothing for too long; the change that they test counts as detected. */
+/** Kills processes that write no note for too long. The change that such a process tests counts as detected. */
 function endHanging(notes: string, from: number): void {
   const last = new Map<string, Exclude<Note, { kind: 'coverage' }>>();
   for (const note of readNotes(notes).slice(from)) if (note.kind !== 'coverage') last.set(note.file, note);

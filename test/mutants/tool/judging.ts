@@ -6,7 +6,7 @@ import { z } from 'zod';
 import type { Mutant } from './operators.ts';
 import { keyOf } from './schemata.ts';
 
-/** Files in which a missing check can expose the rights, shells or recordings of other users. */
+/** Folders with code in which a missing check can expose the rights, shells or recordings of other users. */
 export const FOLDERS = [
   'src/access',
   'src/impersonation',
@@ -38,7 +38,7 @@ export const FOLDERS = [
   'src/tsrecorder/spool',
   'src/tsrecorder/store',
 ] as const;
-/** Files outside of folders. */
+/** Files outside of these folders that are changed, too. */
 const BARE = /^src\/(?:http2-fields|keyed-counter|process-identity|tsrecorder\/[^/]+)\.ts$/;
 const BARE_FOLDER = 'others';
 
@@ -98,7 +98,7 @@ export interface Verdict {
 export interface Score {
   readonly folder: string;
   readonly noticed: number;
-  /** Undetected, and accepted. */
+  /** Number of changes that no test detects and that are accepted. */
   readonly accepted: number;
   /** Number of changes that are detected, accepted, or tested by every test that reaches them. */
   readonly judged: number;

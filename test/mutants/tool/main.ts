@@ -106,7 +106,7 @@ function openJudge(): Promise<Judge> {
   });
 }
 
-/** The last line is parsed by `scripts/ci.mjs`. */
+/** Judges the known changes. `scripts/ci.mjs` parses the last printed line. */
 async function judgeKnown(): Promise<number> {
   const { known, gone } = readKnown(root);
   const judge = await openJudge();

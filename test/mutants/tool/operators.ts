@@ -140,7 +140,7 @@ function isLogged({ type, ...statement }: Node, code: string): boolean {
   return LOGGERS.test(code.slice(start, end));
 }
 
-/** A condition that is a comparison is reversed. */
+/** Adds the negation of a condition. Skips equality comparisons and `!x`, because other changes negate these. */
 function negate(test: Node, operator: Operator, code: string, add: Add): void {
   if (COMPARISONS.has(String(test['operator'])) && !isOrdering(test)) return;
   if (test.type === 'UnaryExpression') return;

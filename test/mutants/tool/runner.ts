@@ -98,8 +98,8 @@ export default class MutantRunner extends TestRunner {
   }
 
   /**
-   * Keeps the tests of a file for the tool, and leaves vitest a single test. The tool runs the kept tests inside this
-   * test.
+   * Keeps the tests of a file for the tool, and skips all but one test in vitest. Inside this single test, the tool
+   * runs the kept tests.
    */
   async onBeforeRunFiles(files: RunnerTestFile[]): Promise<void> {
     for (const file of files) {
@@ -184,7 +184,7 @@ export default class MutantRunner extends TestRunner {
     }
   }
 
-  /** The change was active while the files were loaded, so no other process is needed. */
+  /** Judges a change that was active while the files were loaded, which therefore needs no separate process. */
   async #judgeLoaded(file: KeptSuite, job: Job, key: string): Promise<void> {
     note(job, { kind: 'begin', key, file: job.file, pid: process.pid });
     const failed =

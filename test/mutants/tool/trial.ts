@@ -9,11 +9,14 @@ import type { Said, Verdicts } from './verdicts.ts';
 /** Maximum number of tests of one file that run with a change. The fastest tests are selected. */
 const MAX_TESTS = 60;
 /**
- * Weight of `distance` in the order of test files: 1 less distance compensates 2^3 = 8 times the duration. Therefore,
- * tests that start processes run late.
+ * Weight of `distance` in the order of test files: a file that is one step nearer may take 2^3 = 8 times as long and
+ * still rank equal. Therefore, tests that start processes run late.
  */
 const NEARER = 3;
-/** Binary logarithm of the factor for the duration of a trial in a separate process, which loads all files again. */
+/**
+ * Penalty in the order of test files for a trial in a separate process, which loads all files again: it counts as 2^10
+ * times as long.
+ */
 const OWN_PROCESS = 10;
 
 export interface Outcome {
@@ -196,8 +199,8 @@ export class Trial {
 }
 
 /**
- * Returns the shortest possible duration of a job in milliseconds: the first test of each change detects it. Fast jobs
- * start first, because the time for all jobs is limited.
+ * Returns the shortest possible duration of a job in milliseconds, which assumes that the first test of each change
+ * detects the change. Fast jobs start first, because the time for all jobs is limited.
  */
 function leastMs({ mutants, times }: Job): number {
   return mutants.reduce((sum, { tests: [first] }) => sum + (times[first ?? ''] ?? 0), 0);

@@ -38,7 +38,7 @@ function put(
 function putService(name: string, annotations: Record<string, string>, spec: object): void {
   bench.put(KINDS.service, { name, namespace: 'prod', annotations }, spec);
 }
-/** Creates the front of an egress Service that leads to `db.lab.ts.net`. */
+/** Creates an egress Service (the front) that leads to `db.lab.ts.net`. */
 function putFront(
   name: string,
   namespace: string,

@@ -40,7 +40,7 @@ function put(name: string, options: { annotations?: object; spec?: object; metad
 }
 const putGroup = (spec: object = {}, name = 'out'): string =>
   bench.put(KINDS.proxyGroup, { name, uid: `uid-${name}` }, { type: 'egress', ...spec });
-/** All pending passes. */
+/** Runs all pending passes. */
 async function passes(): Promise<void> {
   await nodes.reconcile('out');
   for (const group of ['out', 'other']) await services.reconcile(group);
@@ -325,7 +325,7 @@ describe('a Service of a group', () => {
     pod(1, { uid: 'next-1', ip: '10.0.0.78' });
     start(bench.deps());
     await passes();
-    // The entry for the second pod still belongs to the old pod.
+    // The report of the second replica is still that of its old pod.
     expect(addresses('db')).toEqual(['10.0.0.77']);
     expect([gate('out-0'), gate('out-1')]).toEqual(['True', undefined]);
     report(1, { ip: '10.0.0.78' });

@@ -48,7 +48,7 @@ export function routeObject(spec: object, metadata: object = {}): object {
 export const routeWith = (spec: object, metadata: object = {}): HttpRoute =>
   parseHttpRoute(routeObject(spec, metadata));
 
-/** A rule with at most one path. */
+/** Returns a rule of a route. The rule has at most one path. */
 export function rule(value: string | undefined, name = 'web', type = 'PathPrefix', port = 80): object {
   const matches = value === undefined ? {} : { matches: [{ path: { type, value } }] };
   return { ...matches, backendRefs: [{ name, port }] };

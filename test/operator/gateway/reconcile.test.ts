@@ -19,7 +19,7 @@ const PATH = pathOf('edge');
 const ROUTE = `${API}/namespaces/prod/httproutes/route`;
 const HOST = 'own.example.org';
 const CHOICES = { defaultClass: '' };
-/** A route's status for a Gateway of another controller. */
+/** Entry in a route's status that another controller wrote for its own Gateway. */
 const FOREIGN = {
   parentRef: { name: 'other', group: 'gateway.networking.k8s.io', kind: 'Gateway' },
   controllerName: 'example.com/other',

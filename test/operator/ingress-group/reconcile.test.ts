@@ -51,7 +51,7 @@ function putService(
     },
   );
 }
-/** Readiness of each endpoint of a Service; undefined: unknown. */
+/** Stores the endpoints of a Service. `ready` contains the readiness of each endpoint; undefined: unknown. */
 function putEndpoints(service: string, ready: readonly (boolean | undefined)[]): void {
   bench.api.put(`/apis/discovery.k8s.io/v1/namespaces/prod/endpointslices/${service}-x`, {
     apiVersion: 'discovery.k8s.io/v1',
@@ -417,7 +417,7 @@ describe('a group where the control server has Tailscale Services', () => {
         reason: 'IngressSvcNoBackendsConfigured',
         message: '0/2 proxy backends ready and advertising; no endpoint of the Service is ready',
       });
-      // The operator keeps the route, because other nodes may serve it, and the group is ready.
+      // The operator keeps the route, because other nodes may serve it. The group is ready.
       expect([rules(), loadBalancer(servicePath('web'))]).toEqual([
         { 'svc:prod-web': { IPv4Mapping: { TailscaleServiceIP: ip, ClusterIP: '10.96.0.10' } } },
         entries,

@@ -40,7 +40,10 @@ function plan(spec: object, node = CERTIFIED, choices: object = {}) {
     problems: [...problems, ...made.problems].map(({ reason, message }) => `${reason}: ${message}`),
   };
 }
-/** Resolves a path like `getServeHandler` and the proxy of tailscaled (ipn/ipnlocal/serve.go). */
+/**
+ * Returns the response to a path, as `getServeHandler` and the HTTP proxy of tailscaled (ipn/ipnlocal/serve.go) would
+ * create it.
+ */
 function answer({ config }: Pick<ServePlan, 'config'>, key: string, asked: string): string {
   const handlers = new Map(Object.entries(config.Web?.[key]?.Handlers ?? {}));
   const serve = (mount: string): string => {

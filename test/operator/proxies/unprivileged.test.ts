@@ -153,7 +153,7 @@ describe('a class that says tailcast.dev/unprivileged', () => {
     expect(variables(0)).not.toHaveProperty('TS_LOCAL_ADDR_PORT');
     const service = bench.object(PATH)!['spec'] as { externalName: string };
     expect(service.externalName).toBe(`${NAME}.tailcast.svc.cluster.local`);
-    // The nameserver identifies this object by the same annotation as other objects.
+    // The annotation that names the target is the same as for other proxies, because the nameserver needs it.
     expect(set().spec!.template.metadata!.annotations).toEqual({
       'tailscale.com/operator-last-set-ts-tailnet-target-fqdn': 'db.lab.ts.net.',
     });

@@ -1,4 +1,4 @@
-/** Clusters of a ProxyGroup that Secrets describe. */
+/** ProxyGroups whose clusters are described by Secrets. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { parseClusterFile } from '../../../src/compose/cluster-file.ts';
 import { ownerController } from '../../../src/operator/controllers.ts';
@@ -72,7 +72,7 @@ const file = () => {
   const { data } = bench.object(CONFIG) as unknown as { data: Record<string, string> };
   return parseClusterFile(data['clusters.yaml'] ?? '', 'clusters.yaml');
 };
-/** Names of the Secrets that the pods may read, without those of their nodes. */
+/** Names of the Secrets that the pods may read, except the Secrets of the pods' own tailnet nodes. */
 const readable = (): readonly string[] =>
   (bench.object(ROLE)!['rules'] as { resources: string[]; resourceNames?: string[]; verbs: string[] }[])
     .filter(({ resources, verbs }) => resources.includes('secrets') && verbs.join() === 'get')
@@ -86,8 +86,8 @@ describe('a ProxyGroup with clusters of Secrets', () => {
       { 'argocd.argoproj.io/secret-type': 'cluster', env: 'prod' },
       { name: 'stage', server: 'https://192.0.2.8:6443', config: '{"bearerToken":"secret-token"}' },
     );
-    // Secrets that are not selected: with another label, without the label of a format, with a key of Cluster API, and
-    // in another namespace
+    // Secrets that are not selected: the first has another label, the second lacks the label of a format, the third
+    // contains a key of Cluster API, and the fourth is in another namespace
     secret('other-kubeconfig', { [CAPI]: 'other', env: 'test' }, { value: kubeconfig() });
     secret('credentials', { env: 'prod' }, { value: kubeconfig() });
     secret('dev-ca', { [CAPI]: 'dev', env: 'prod' }, { 'tls.key': 'secret-token' });

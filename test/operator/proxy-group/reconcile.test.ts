@@ -246,7 +246,7 @@ describe('a ProxyGroup of gateways', () => {
       ]);
       expect([control.keys.size, control.known.size, metrics.proxyGroups.size]).toEqual([0, 0, 0]);
       const { resourceVersion } = stored(GROUP)!.metadata;
-      // Longer than the time for which repetitions of an event are suppressed.
+      // Advances the clock by more than the time in which the operator suppresses repeated events.
       await clock.advance(3_600_000);
       await run();
       expect(stored(GROUP)?.metadata.resourceVersion).toBe(resourceVersion);

@@ -16,10 +16,10 @@ export interface ControlDouble extends TailnetControl {
   readonly deleted: string[];
   readonly tags: Map<string, readonly string[]>;
   readonly routes: Map<string, readonly string[]>;
-  /** False for a control server without Tailscale Services. */
+  /** Absent for a control server without Tailscale Services. */
   services?: TailnetServices;
   readonly known: Map<string, TailnetService>;
-  /** Makes every call fail. */
+  /** If set, every call fails with this error. */
   broken: Error | undefined;
 }
 

@@ -351,7 +351,7 @@ describe('a valid Recorder', () => {
     await expect(run()).rejects.toMatchObject({ code: 'OBJECT_NOT_OURS' });
     expect(stored(`${SECRETS}/test-auth-3`)?.['data']).toEqual({ 'secret-state': 'eA==' });
     expect(condition()).toMatchObject({ status: 'False', reason: 'RecorderCreationFailed' });
-    // No key was created for an impossible replica.
+    // The operator created no key for the fourth replica, whose Secret belongs to another Recorder.
     expect(control.keys.size).toBe(3);
   });
 
@@ -448,7 +448,7 @@ describe('a pod that cannot log in', () => {
     ask('tskey-1');
     await run();
     ask('tskey-2');
-    // The pod has the new key, so it removes its request for a key.
+    // Simulates that the pod has received the new key and removes its request for a key.
     const secret = structuredClone(stored(`${SECRETS}/test-0`)!);
     delete (secret['data'] as Record<string, string>)['reissue_authkey'];
     api.put(`${SECRETS}/test-0`, secret);

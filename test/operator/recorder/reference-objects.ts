@@ -39,7 +39,7 @@ export function referenceState(nodeId: string, loginName: string): Readonly<Reco
 }
 
 /**
- * @param options.command command of the container; the reference's is `/tsrecorder`.
+ * @param options.command command of the container; `/tsrecorder` in the reference.
  * @param options.podLabels labels of the Recorder for its pods; the reference puts them into the selector.
  */
 export function referenceObjects(

@@ -16,7 +16,7 @@ export interface SingleProxy {
   readonly isKernel: boolean;
   /** Additional environment variables. */
   readonly env: Readonly<Record<string, string>>;
-  /** Objects of the proxy, by the suffix of their names. */
+  /** Values of the proxy's annotations `tailscale.com/operator-last-set-…`, by the end of the annotation name. */
   readonly lastSet?: Readonly<Record<string, string>>;
 }
 

@@ -10,7 +10,10 @@ const ACCOUNT = 'system:serviceaccount:tailcast:tailcast-operator';
 
 let bench: Bench;
 let server: Server;
-/** Requests to the control server: the path, and the form (token requests) or the `Authorization` (other requests). */
+/**
+ * Requests to the control server: the path, followed by the form of a token request, or by the header `Authorization`
+ * of another request.
+ */
 let seen: string[];
 /** Paths that the control server refuses. */
 let refused: RegExp | undefined;

@@ -6,7 +6,7 @@ afterEach(() => void vi.useRealTimers());
 
 const LIMIT_MS = 30_000;
 
-/** Drains a gateway whose only load is these in-flight requests. */
+/** Drains a gateway whose in-flight requests are counted by `load.inFlight`. */
 function drain(load: { inFlight: number }): ReturnType<typeof drainConnections> {
   return drainConnections({
     plain: new Set(),

@@ -18,7 +18,7 @@ import {
 import { openRig, rawClient, type Rig, type RigOptions } from '../rig.ts';
 
 const KIB = 1024;
-/** The gateway may buffer 240 KiB of headers, and half of that for one address. */
+/** Opens a gateway that may buffer 240 KiB of headers, and half of that for each address. */
 async function rigWith(options: Partial<RigOptions> = {}, headersTimeoutMs = 30_000): Promise<Rig> {
   const users = createUserLimits({ requests: 100, connections: 100, bytes: 1e6, headBytes: 240 * KIB });
   const rig = await openRig({
@@ -67,7 +67,7 @@ describe('incomplete heads over HTTP/1.1', () => {
     first.socket.write(part);
     const second = await rawClient(rig);
     second.socket.write(part);
-    // the gateway may refuse the first or the second request
+    // waits for either response, because the gateway may refuse the first or the second request
     const text = await Promise.race(
       [first, second].map((client) => client.until((got) => got.includes('OVERLOADED'))),
     );
@@ -157,7 +157,7 @@ describe('long heads of one HTTP/2 connection', () => {
     const closed = once(socket, 'close');
     socket.resume();
     const [first] = encodeBlock([...REQUEST], FLAG.endStream);
-    // a literal with indexing of 4,000 bytes, then 60 references to it
+    // a header with a value of 4,000 bytes, which enters the HPACK table, then 60 references to this entry
     const value = Buffer.alloc(4000, 'v');
     const literal = Buffer.concat([
       Buffer.of(0x40, 3),

@@ -76,7 +76,7 @@ describe('the headers of a stream', () => {
   const peer = { address: '100.64.0.4', port: 1, source: 'socket' } as const;
   const base = [':method', 'GET', ':path', '/api', ':scheme', 'https'];
 
-  // nghttp2 rejects these headers today, but the gateway must not depend on that
+  // the current nghttp2 rejects these headers, but the gateway must not depend on that
   it.each([
     ['two hosts', ['host', 'a', 'host', 'a']],
     ['two hosts beside an authority', [':authority', 'a', 'host', 'a', 'host', 'a']],
@@ -100,7 +100,7 @@ describe('the framing of a stream', () => {
     [[], { kind: 'chunked' }],
     [['content-length', '0'], { kind: 'length', bytes: 0 }],
     [['content-length', '42'], { kind: 'length', bytes: 42 }],
-    // header values that look like header names
+    // the value of one header is the name of another header
     [['x-a', 'content-length', '0x10', '0x10'], { kind: 'chunked' }],
     [['x-a', 'content-length', 'x-b', '7'], { kind: 'chunked' }],
     [['x-a', 'expect', 'content-length', '7'], { kind: 'length', bytes: 7 }],

@@ -103,7 +103,7 @@ describe('HTTP/1.1 connections', () => {
       });
     });
     const client = await connectTo(rig);
-    // one TLS record per write; the client gets each as a chunk
+    // the gateway sends one TLS record per write, and the client receives each record as one chunk
     const pieces: string[] = [];
     client.socket.on('data', (piece: Buffer) => pieces.push(piece.toString('latin1')));
     for (const round of [1, 2]) {

@@ -9,7 +9,7 @@ import { createClient, http2Client, rigWith, rawClient, type Rig, type RigOption
 const HOST = 'Host: gateway.test\r\n';
 const headEnd = (text: string): boolean => text.includes('\r\n\r\n');
 
-/** Responds on request. */
+/** Creates an upstream that sends its response only when the test requests it. */
 function onDemand(): { upstream: RigOptions['upstream']; answer: () => void; asked: () => number } {
   const waiting: (() => void)[] = [];
   return {

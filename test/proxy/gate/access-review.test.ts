@@ -33,7 +33,7 @@ const question = (name: string): AccessQuestion => ({ verb: 'get', path: `/${nam
 describe('the access review', () => {
   const pod = { group: '', version: 'v1', namespace: 'n', resource: 'pods', name: 'p' };
   it.each<[string, string, boolean, object | undefined]>([
-    // a session needs the verb `create` with every HTTP method
+    // every HTTP method that starts a session needs the verb `create`
     ['GET', EXEC, true, { ...pod, verb: 'create', subresource: 'exec' }],
     ['POST', EXEC, true, { ...pod, verb: 'create', subresource: 'exec' }],
     ['GET', '/api/v1/namespaces/n/pods/p/attach', true, { ...pod, verb: 'create', subresource: 'attach' }],

@@ -8,7 +8,7 @@ const info = parseRequestInfo('GET', parseTarget('/api/v1/pods'));
 const caller = (user: string): ImpersonationTarget => ({ user, groups: [], extra: [] });
 const admission = (user: string) => ({ info, impersonation: caller(user) });
 
-/** Responds with `refusal` and counts the requests. */
+/** Creates `AccountRefusals` whose API server responds with `refusal`, and counts the requests to that server. */
 function counting(refusal: string | undefined, marks = false) {
   let nowMs = 0;
   const asked: string[] = [];

@@ -42,7 +42,7 @@ describe('a page of a program', () => {
     expect(look(NAVIGATES, 'plain')).not.toThrow();
     expect(look(NAVIGATES, 'podProxy', 'sandbox')).not.toThrow();
     expect(look(['User-Agent', 'kubectl/1.33'])).not.toThrow();
-    // behind kubectl proxy the page has another origin
+    // behind `kubectl proxy`, the page has the origin of that proxy, so the gateway allows it
     expect(look([...NAVIGATES, 'X-Forwarded-For', '127.0.0.1'])).not.toThrow();
     expect(look([...NAVIGATES, 'X-Forwarded-For', '127.0.0.1, 10.0.0.1'])).toThrow('would act as you');
   });

@@ -62,7 +62,7 @@ describe('output in transfer to a client', () => {
 
   it("is limited to the round trip plus a tenth of a second of the client's speed, where that is more", () => {
     const { pace, send, answer, clock } = begin();
-    // 4 MB per second, acknowledged after 50 ms
+    // the client receives 4 MB per second, and acknowledges after 50 ms
     for (let tick = 0; tick < 30; tick += 1) {
       const probe = send(200_000);
       clock.ms += 50;

@@ -73,7 +73,7 @@ describe.each(PROTOCOLS)('a moderated shell over %s', (protocol) => {
     await watch();
     await client.reader.untilClosed();
     expect(shown()).toContain('not found');
-    // the status is JSON
+    // the status is JSON, so forged control characters would be escaped like this
     for (const control of [String.raw`\u001b`, String.raw`\n`]) expect(shown()).not.toContain(control);
     expect(await gateway.until('sessionEnded')).toMatchObject({ outcome: 'interrupted' });
   });

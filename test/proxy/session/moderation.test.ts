@@ -36,7 +36,10 @@ function moderation(rules: readonly ModerationRule[], owner = ALICE) {
     notes,
     state,
     moderated,
-    /** Delivers the order `watch`, with which a viewer starts to watch the session. The same `id` repeats an order. */
+    /**
+     * Delivers the order `watch`, with which a viewer starts to watch the session. A second call with the same `id`
+     * repeats the order.
+     */
     watch(watcher: SessionWatcher, id = `order-${(orders += 1)}`): void {
       const order = { id, action: 'watch', by: watcher.user ?? watcher.nodeId, reason: '', watcher } as const;
       if (!moderated.repeat(order)) moderated.watch(order);

@@ -136,7 +136,7 @@ interface Moment {
   readonly name: string;
   /** Number of output bytes after which the event loop is blocked. */
   readonly afterBytes: number;
-  /** True if the tap delays the output for 50 ms after that. */
+  /** True if the tap delays the following output for 50 ms. */
   readonly held?: boolean;
 }
 

@@ -34,7 +34,7 @@ describe('a tap that accepts output early', () => {
     return { state, options: { tap: gathering, mayReadAhead: () => state.gathers } };
   }
 
-  /** A relay with such a tap. */
+  /** Opens a relay with a gathering tap. */
   async function gatheringRelay({ state, options } = gatheringTap()) {
     const session = await relayed({ ...options, openBuffer: (events) => buffers.open('deep', events) });
     /** Passes output of the server to the relay, and waits until the tap has received each part. */

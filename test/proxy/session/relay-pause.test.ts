@@ -20,7 +20,10 @@ const TURN = 256 * KB;
 
 afterEach(closeRelays);
 
-/** For each protocol: a session with its tap, the smallest frames, and functions that build frames of a given size. */
+/**
+ * Creates, for each protocol: a session with its tap, the size of the smallest frame with output, and functions that
+ * build frames of a given size.
+ */
 const PROTOCOLS = {
   websocket() {
     const session = new SeenSession();
@@ -97,7 +100,7 @@ describe.each(['websocket', 'spdy'] as const)('a pause over %s', (protocol) => {
     const below = output(OUTPUT_LIMIT - 1);
     upstream.write(below);
     await until(() => state.parsed === below.length);
-    // one byte is free, so the next bytes are parsed
+    // one byte below the limit is free, so the relay still parses the next output
     const last = output(small);
     upstream.write(last);
     await until(() => state.parsed === below.length + last.length);

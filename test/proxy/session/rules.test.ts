@@ -48,7 +48,7 @@ async function openShell(action: 'hold' | 'end') {
   const { host, port } = recorder.recorder.address;
   const { rig: gateway } = await openRig(script, recordingPolicy('failClosed', [`${host}:${port}`]));
   const client = await askUpgrade(gateway.port, { target: EXEC_TTY, headers: WEBSOCKET_V5 });
-  /** Number of actions with this outcome. */
+  /** Returns the number of rule actions with this outcome. */
   const actions = async (outcome: string): Promise<number> => {
     const metric = await registry.getSingleMetric('tailcast_recorder_rule_actions_total')!.get();
     return metric.values.find(({ labels }) => labels['outcome'] === outcome)?.value ?? 0;

@@ -1,4 +1,4 @@
-/** Connections that are not recorded: access checks, their end, and log messages. */
+/** Upgraded connections that are not recorded: access checks, their end, and log messages. */
 import { describe, expect, it } from 'vitest';
 import { TailcastError } from '../../../src/errors.ts';
 import type { UpgradeDeps } from '../../../src/proxy/session/upgrade.ts';

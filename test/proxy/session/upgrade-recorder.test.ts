@@ -198,7 +198,7 @@ describe('a session whose only recorder is killed permanently', () => {
         if (index === 60) first.freeze();
         if (index % 20 === 0) await new Promise((resolve) => setTimeout(resolve, 5));
       }
-      // no acknowledgement is needed, because the window is larger than the output
+      // the client receives all output without further acknowledgements, because the window is larger than the output
       await client.reader.until(() => client.reader.bytes.includes(marks.at(-1)!));
       await first.kill();
       await client.reader.untilClosed();

@@ -158,7 +158,7 @@ const WEBSOCKET_CLIENT = Buffer.concat([
   encodeWebSocketFrame({ opcode: OPCODE.ping, fin: true, payload: new Uint8Array(0), mask: MASK }),
   clientMessage(0, new Uint8Array(300).fill(0x61)),
 ]);
-/** The line on channel 1, and two pongs. */
+/** The expected text as a message on channel 1. `WEBSOCKET_SHOWN` is this message and two pongs. */
 const WEBSOCKET_TEXT = Buffer.concat([Buffer.from([0x82, TEXT.length + 3, 1]), utf8(`${TEXT}\r\n`)]);
 const WEBSOCKET_SHOWN = Buffer.concat([
   WEBSOCKET_TEXT,

@@ -66,7 +66,7 @@ describe('the head of a request', () => {
   const length = (bytes: number): UpstreamRequest => ({ ...good, framing: { kind: 'length', bytes } });
   const withHeaders = (...headers: string[]): UpstreamRequest => ({ ...good, headers });
 
-  /** Starts an exchange. The exchange's pool never opens a connection. */
+  /** Starts an exchange with a connection pool that never opens a connection. */
   function begin(request: UpstreamRequest): void {
     const pool = new UpstreamPool(
       { connect: () => new Promise(() => {}), credentials: {} },
