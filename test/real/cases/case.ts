@@ -24,7 +24,7 @@ export interface CaseContext {
   readonly witness?: WitnessedRun[];
 }
 
-/** Output of a kubectl run. The tests compare this output with the recording of the session. */
+/** Output of a kubectl run. Tests compare this output with the recording of the session. */
 export type WitnessedRun =
   | ({ readonly args: readonly string[]; readonly on: 'pipes' } & KubectlResult)
   | { readonly args: readonly string[]; readonly on: 'terminal'; readonly terminal: Terminal };

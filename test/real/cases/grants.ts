@@ -1,4 +1,4 @@
-/** Grants, and the result of each at the reference's API-server proxy and at the gateway of tailcast. */
+/** Grants. Each has two results: at the reference's API-server proxy, and at the gateway of tailcast. */
 
 /**
  * Capability in the test policy that stands for `https://tailscale.com/cap/kubernetes`, because headscale rejects that
@@ -71,7 +71,7 @@ const ENFORCED = { ...MASTERS, enforceRecorder: true };
 const ALICE = 'alice@example.com | system:authenticated';
 const ALICE_A = 'alice@example.com | a | system:authenticated';
 const ADMIN = 'alice@example.com | system:masters | system:authenticated';
-/** Kubernetes account of both proxies. */
+/** Kubernetes user and groups of the ServiceAccount that both proxies use. */
 const PROXY = [
   'system:serviceaccount:tailcast:gateway',
   'system:serviceaccounts',
@@ -196,7 +196,7 @@ const OLDER_NAME: readonly GrantCase[] = [
   },
 ];
 
-/** Rules that neither proxy accepts. */
+/** Rules of grants that neither the reference nor tailcast accepts. */
 const INVALID: readonly (readonly [name: string, rule: unknown])[] = [
   ['a list as a rule', []],
   ['a text as a rule', 'a'],
@@ -218,7 +218,7 @@ const REFUSED_BY_BOTH: readonly GrantCase[] = INVALID.map(([name, rule]) => ({
   session: 'refused',
 }));
 
-/** Rules that only the reference accepts. */
+/** Rules of grants that the reference accepts and tailcast rejects. */
 const STRICTER: readonly GrantCase[] = (
   [
     ['null as a rule', null, ALICE_A, REASONS.groups],

@@ -1,4 +1,4 @@
-/** Requests without streams: reading, watching, writing, identity, paths that do not exist. */
+/** Cases without streams: reads, watches, writes, the identity of the caller, and paths that do not exist. */
 import { once } from 'node:events';
 import { startKubectl } from '../rig/kubectl.ts';
 import { type CaseContext, type KubectlCase, observe } from './case.ts';

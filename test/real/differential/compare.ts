@@ -1,6 +1,6 @@
 /** Compares two parsers' results for one input. */
 
-/** Pushes every segment. Returns the parsed pieces, and whether the parser rejected the input. */
+/** Pushes every chunk to the parser. Returns the parsed pieces, and whether the parser rejected the input. */
 export function feed<Piece>(
   parser: { push(chunk: Uint8Array): readonly Piece[] },
   chunks: readonly Uint8Array[],
@@ -31,7 +31,7 @@ export function relation(
   return ours.length < theirs.length ? 'shorter' : 'longer';
 }
 
-/** Returns counts by name, sorted, for the printed summary of a test. */
+/** Creates counters by name. A test prints them, sorted by name, as its summary. */
 export function createTally(): {
   add(name: string): void;
   readonly counts: Readonly<Record<string, number>>;

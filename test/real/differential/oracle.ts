@@ -32,7 +32,7 @@ export async function askOracleText(
     child.once('error', fail);
     child.once('close', done);
   });
-  // A broken pipe is reported as a missing response.
+  // Needs no handling: after a broken pipe, responses are missing, which is reported below.
   child.stdin.on('error', () => undefined);
   child.stdin.end(questions.map((question) => JSON.stringify(question)).join('\n') + '\n');
   const code = await closed;
@@ -45,7 +45,7 @@ export async function askOracleText(
   return lines;
 }
 
-/** The same, parsed. */
+/** Like {@link askOracleText}, but returns parsed responses. */
 export async function askOracle<Answer>(
   mode: OracleMode,
   questions: readonly unknown[],

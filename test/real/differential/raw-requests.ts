@@ -13,9 +13,9 @@ export interface RawServer {
 
 export interface RawRequest {
   readonly method: string;
-  /** Characters are bytes. */
+  /** Each character stands for one byte. */
   readonly target: string;
-  /** Flat list of names and values, `Host` included; characters are bytes. */
+  /** Flat list of names and values, including `Host`. Each character stands for one byte. */
   readonly headers: readonly string[];
   readonly body?: string;
 }

@@ -6,7 +6,7 @@ export const NAMES = { namespace: 'n', pods: ['p', 'exec', 'attach'], node: 'nod
 
 export interface RequestLine {
   readonly method: string;
-  /** Characters are bytes. */
+  /** Each character stands for one byte. */
   readonly target: string;
 }
 
@@ -70,12 +70,12 @@ const PARAMETERS = words(
   'path=/exec follow=true as=Table a=b=c =x & && a;b=1 x=% %00=1',
 );
 
-/** Splits lines into words, so that the long lists above need few lines. */
+/** Splits lines into words, so that the long lists of words above need few lines of code. */
 function words(...lines: readonly string[]): readonly string[] {
   return lines.flatMap((line) => line.split(' '));
 }
 
-/** One request line. */
+/** Returns a random request line. */
 export function randomRequest(random: Random): RequestLine {
   return { method: random.pick(METHODS), target: `${randomPath(random)}${randomQuery(random)}` };
 }

@@ -227,7 +227,10 @@ export function encodeOurs(frame: OracleFrame, deflate: DeflateHeaders): Uint8Ar
   }
 }
 
-/** Parses a stream with tailcast's parser, and returns the complete frames before its end or the first error. */
+/**
+ * Parses a stream with tailcast's parser. Returns the complete frames up to the end of the stream or to the first
+ * error.
+ */
 export function decodeOurs(chunks: readonly Uint8Array[]): {
   frames: OracleFrame[];
   refused: Error | undefined;

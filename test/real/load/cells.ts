@@ -12,7 +12,7 @@ export type Way = (typeof WAYS)[number];
 
 export const CONDITIONS = ['idle', 'busy', 'slow-reader', 'beyond', 'slow-disk', 'paused'] as const;
 /**
- * `busy`: two busy loops for each processor. `slow-reader`: kubectl's output is read at 1.5 MB/s. `beyond`: like
+ * `busy`: two busy loops for each processor. `slow-reader`: the test reads kubectl's output at 1.5 MB/s. `beyond`: like
  * `slow-reader`, with a very small gateway buffer, so that the API server has to wait. `slow-disk`: each sync of the
  * recorder's disk is delayed. `paused`: the recorder is paused for 3 s near the end of the output.
  */
@@ -59,7 +59,7 @@ export function allCells({ kubectls, megabytes, only }: CellChoice): readonly Ce
       ),
     ),
   );
-  // Sessions on a terminal have no slow reader, because a slow reader reads the pipe of kubectl.
+  // Omits sessions on a terminal with a slow reader: the slow reader needs a pipe from kubectl.
   const possible = cells.filter(({ condition, content }) => !isSlow(condition) || content !== 'tty-lines');
   return only === undefined ? possible : possible.filter(({ name }) => only.test(name));
 }

@@ -1,4 +1,4 @@
-/** Output of the container, and the part of it that must arrive. */
+/** Commands for the container, their output, and the part of the output that must arrive. */
 import { createHash, randomBytes } from 'node:crypto';
 import { createReadStream, existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -61,7 +61,7 @@ export function tableOf(cells: readonly CellResult[]): string {
   return [...HEAD, ...cells.map(rowOf)].join('\n');
 }
 
-/** Writes the table. Rows of cells that did not run stay unchanged. */
+/** Writes the table of results. Rows of cells that did not run stay unchanged. */
 export function updateResults(cells: readonly CellResult[]): void {
   const keyOf = (row: string): string => row.split('|').slice(1, 5).join('|');
   const rows = new Map<string, string>();

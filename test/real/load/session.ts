@@ -162,7 +162,7 @@ interface Pause {
   readonly over: Promise<void>;
 }
 
-/** Number of sessions that pause each recorder. The recorder continues when the number is 0. */
+/** For each recorder, the number of sessions that currently pause it. The recorder continues when the number is 0. */
 const paused = new Map<Recorder, number>();
 
 function createPause(recorder: Recorder | undefined, fromBytes: number): Pause {

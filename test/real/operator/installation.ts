@@ -162,8 +162,8 @@ function operatorCommand(rig: Rig, role: readonly string[], options: OperatorOpt
 
 /**
  * Returns the commands that the kubelet double runs instead of images. The commands refer to this repository through a
- * link in the rig's folder: if the repository is below `/tmp` and a pod mounts `/tmp`, the double would replace the
- * path.
+ * link in the rig's folder. Without the link, the double would replace the repository's path if it is below `/tmp` and
+ * a pod mounts `/tmp`.
  */
 export function imageCommands(rig: Rig, tailscaled: string): Readonly<Record<string, readonly string[]>> {
   const linked = linkRepository(rig);
@@ -182,7 +182,7 @@ export function imageCommands(rig: Rig, tailscaled: string): Readonly<Record<str
   };
 }
 
-/** Returns commands like the function above, but only for tailcast's image. */
+/** Like {@link imageCommands}, but returns only the command for tailcast's image. */
 export function ownImage(rig: Rig): Readonly<Record<string, readonly string[]>> {
   return ownCommand(linkRepository(rig));
 }

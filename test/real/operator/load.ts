@@ -1,8 +1,8 @@
 /**
  * Opens connections from a pod's network, several at a time, until this program receives a signal. Then the program
- * prints the number of responses, of errors, and of errors on established connections.
+ * prints three numbers: responses, errors, and errors on established connections.
  *
- *   node load.ts <url> <at a time> <at least> [<time limit of each in milliseconds>]
+ * node load.ts <url> <at a time> <at least> [<time limit of each in milliseconds>]
  */
 import { get } from 'node:http';
 
