@@ -6,7 +6,7 @@ import { limitBody, STALE_MS, watchForStale } from '../src/stale-connections.ts'
 import { listenOn } from './support/listen.ts';
 
 const agent = new Agent({ keepAlive: true, maxSockets: 1 });
-/** Responds to the first request only. */
+/** Responds to the path `/one`, and leaves all other requests without a response. */
 const server = createServer((request, response) => {
   if (request.url === '/one') response.end();
 });

@@ -142,7 +142,7 @@ export async function openClusterRig(options: {
   readonly content: object;
   readonly files?: Readonly<Record<string, string>>;
   readonly rules?: readonly unknown[];
-  /** The caller's rules for access on request. */
+  /** Rules in the caller's grant for access on request. */
   readonly accessRules?: readonly unknown[];
   readonly settings?: Readonly<Record<string, unknown>>;
 }): Promise<ClusterRig> {
@@ -151,7 +151,7 @@ export async function openClusterRig(options: {
   for (const [name, text] of Object.entries(options.files ?? {}))
     await writeFile(join(directory, name), text, { mode: 0o600 });
   const path = join(directory, 'clusters.yaml');
-  // `DIR` in the content stands for the directory
+  // replaces `DIR` in the content with the path of the directory
   const textOf = (content: object): string => JSON.stringify(content).replaceAll('DIR', directory);
   await writeFile(path, textOf(options.content));
   const lines: string[] = [];

@@ -21,7 +21,7 @@ interface Said {
 
 export interface Delivery {
   readonly steps: readonly Step[];
-  /** Maximum number of undelivered bytes. If there are more, output is delivered before the end of the step. */
+  /** Maximum number of undelivered bytes. If a step exceeds it, output is delivered before the end of the step. */
   readonly mostUnsent: number;
 }
 

@@ -15,7 +15,7 @@ export interface ExecClient {
   close(): void;
 }
 
-/** A refusal before the session started. */
+/** Thrown if the server refuses the session before the upgrade. */
 export class RefusedError extends Error {
   readonly httpStatus: number;
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;

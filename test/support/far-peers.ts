@@ -21,7 +21,7 @@ export type FarOrder = 'finish' | 'beat';
 
 /**
  * Reports of the thread. `ready`: both peers listen. `finished`: the server has closed. `closed`: the client's
- * connection is closed; `received` is everything that the client received.
+ * connection is closed; `received` contains all bytes that the client received.
  */
 export type FarNews =
   | { readonly kind: 'ready'; readonly serverPort: number; readonly clientPort: number }

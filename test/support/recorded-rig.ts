@@ -20,7 +20,7 @@ export async function openRecorder(behaviour: RecorderBehaviour = {}, port = 0):
   return double;
 }
 
-/** Address of a recorder that has exited. */
+/** Returns the address of a recorder that no longer listens. */
 export async function deadAddress(): Promise<string> {
   const double = await startRecorderDouble();
   await double.close();
@@ -63,7 +63,7 @@ export async function openRecorded(
   return { recorder, ...(await openRig(script, recordingPolicy(mode, [recorder.address]), more)) };
 }
 
-/** The events of a recorder's first upload. */
+/** Returns the parsed lines of a recorder's first upload. */
 export function linesOf(recorder: RecorderDouble): unknown[] {
   return recorder.uploads[0]!.lines().map((line) => JSON.parse(line) as unknown);
 }

@@ -1,4 +1,4 @@
-/** Reads output or a cast as the search index does, and returns the text. */
+/** Converts output or a cast to text in the same way as the search index. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { CastText } from '../../src/search/cast-text.ts';

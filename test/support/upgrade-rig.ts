@@ -229,7 +229,7 @@ export async function startRig(options: {
   };
 }
 
-/** A gate that treats all callers as Alice. This gate classifies requests like the real one. */
+/** A gate that treats all callers as Alice. It classifies requests like the gateway's own gate. */
 function createTestGate(
   recording: RecordingPolicy,
   moderation?: readonly ModerationRule[],

@@ -3,7 +3,7 @@ import { readExtraRecords } from '../../src/tailnet/extra-records.ts';
 
 const signal = new AbortController().signal;
 
-/** A bus that sends these messages and closes. */
+/** Returns an IPN bus that sends these messages and closes. */
 function busOf(
   ...said: readonly Readonly<Record<string, unknown>>[]
 ): Parameters<typeof readExtraRecords>[0] {

@@ -68,7 +68,7 @@ describe('recorders by tag', () => {
     ['100.64.0.9:80', ['tag:rec'], true],
     ['[fd7a::9]:80', ['tag:rec'], true],
     ['[FD7A:0::9]:8080', ['tag:none', 'tag:rec'], true],
-    // a node that is offline
+    // an offline node
     ['100.64.0.1:80', ['tag:rec'], true],
     // this node
     ['100.64.0.77:80', ['tag:rec'], true],

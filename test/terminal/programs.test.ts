@@ -16,7 +16,7 @@ const NAMES = readdirSync(FOLDER).flatMap((name) => (name.endsWith('.json') ? [n
 interface Shown {
   readonly rows: readonly string[];
   readonly cursor: readonly [column: number, row: number];
-  /** Rows of libvterm's screen, with the widths of the cells. */
+  /** Rows of libvterm's screen; each row contains its cells and their widths. */
   readonly vterm: readonly string[];
 }
 

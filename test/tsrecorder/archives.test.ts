@@ -192,7 +192,7 @@ it.each([
     const sidecarFile = castFile.replace(/\.cast$/, '.json');
     const sidecar = await readFile(sidecarFile, 'utf8');
     await writeFile(sidecarFile, sidecar.replace('"namespace":"prod"', '"namespace":"test"'));
-    // the recorder reads a recording again if the time of its cast is different
+    // the recorder reads a recording again if the modification time of its cast has changed
     const later = new Date(Date.now() + 5000);
     await utimes(castFile, later, later);
     await until(async () => ((await rig.list())[0]?.trust === 'failed' ? true : undefined));

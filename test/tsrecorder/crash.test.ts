@@ -195,7 +195,7 @@ describe('a recorder that is killed', () => {
       spool,
       names.find((name) => name.endsWith('.notes'))!,
     );
-    // simulates a crash: the second line of the cast is missing, but the journal already has an entry after it
+    // simulates a crash: the second line of the cast is incomplete, but the journal has an entry for a later position
     const kept = `${STORED_HEADER}[1,"o","a"]\n`;
     await truncate(cast, kept.length + 4);
     const journal = await readFile(notes, 'utf8');

@@ -39,7 +39,7 @@ const LINES = [
 ];
 const CAST = STORED_HEADER + LINES.filter((line) => line.startsWith('[')).join('');
 
-/** The journal of the session after its first line: each annotation with its position in the cast. */
+/** Expected journal of the session, without the journal's first line: each annotation with its position in the cast. */
 const NOTES = [...LINES.entries()].flatMap(([index, line]): readonly object[] => {
   if (index === 0 || line.startsWith('[')) return [];
   const before = LINES.slice(1, index).filter((earlier) => earlier.startsWith('['));
@@ -62,7 +62,7 @@ async function notesOf(rig: Rig, id: string): Promise<readonly unknown[]> {
 
 const lengthOf = (lines: readonly string[]): number => lines.join('').length;
 
-/** Opens upload number `number` of the session. The upload starts with line `from`, which is 0 for the first upload. */
+/** Opens the session's upload with this number. The first line of the upload is line `from` of the session. */
 function openPart(rig: Rig, number: number, from: number): Upload {
   const offset = lengthOf(LINES.slice(0, from));
   const preamble = from === 0 ? '' : PREAMBLE;
@@ -219,7 +219,7 @@ describe('a session that continues at another recorder', () => {
       state: 'interrupted',
       problem: `${missing} bytes of the upload are with another recorder, or lost`,
     });
-    // copies both archives into one
+    // copies the recordings of both recorders into one directory
     const [beginning] = await one.list();
     await until(async () => {
       const { status } = await one.get(`/api/v1/recordings/${beginning!.id}/sidecar`);
@@ -325,7 +325,7 @@ describe('a session that had ended when its recorder was lost', () => {
     await one.recorder.close();
     const spool = join(one.directory, '.spool-0');
     const notes = (await readdir(spool)).find((name) => name.endsWith('.notes'))!;
-    // this is the last write before the recording is stored
+    // writes the end as the recorder does immediately before it stores a recording
     await appendFile(join(spool, notes), encodeEnd(CAST.length));
     const again = await one.restart();
     await uploadPart(two, 2, LINES.length - 1, LINES.length);

@@ -36,8 +36,8 @@ async function put(rig: Rig, name: string, content: string): Promise<void> {
 }
 
 /**
- * Writes an unsigned recording with the given time, and with a changed copy of another recording's sidecar. @returns
- * its id
+ * Writes an unsigned recording with the given time; its sidecar is a changed copy of another recording's sidecar.
+ * @returns its id
  */
 async function forge(rig: Rig, of: Recording, time: string, text: string, part: object): Promise<string> {
   const sidecar = JSON.parse(await readFile(join(rig.directory, of.key.replace(/cast$/, 'json')), 'utf8'));

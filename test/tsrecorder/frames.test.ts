@@ -1,6 +1,6 @@
 /**
- * Uploads of frames. The recorder creates the lines of the cast, and accepts the position from which a gateway
- * continues.
+ * Uploads of frames. The recorder converts frames to the lines of the cast, and lets a gateway continue from an
+ * acknowledged position.
  */
 import { isUtf8 } from 'node:buffer';
 import { mkdtemp } from 'node:fs/promises';
@@ -38,7 +38,7 @@ interface Place {
   readonly frames: number;
 }
 
-/** Encodes an upload as frames and as lines. `places` are the positions after each complete item in both forms. */
+/** Encodes an upload as frames and as lines. `places` contains the position after each item, in both forms. */
 function bothOf(items: readonly Item[]): {
   readonly frames: Buffer;
   readonly lines: Buffer;

@@ -28,7 +28,7 @@ export const UPLOADER = {
   nodeName: 'gateway.tail1.ts.net',
 } as const;
 
-/** A header of the reference's API proxy, with an id above 2^53 and an unknown key. */
+/** A cast header as the reference's API proxy writes it, with an id above 2^53 and an unknown field. */
 export const HEADER =
   '{"version":2,"width":80,"height":24,"timestamp":1785325858,"command":"sh -i","srcNode":"laptop.tail1.ts.net",' +
   '"srcNodeID":"nA1CNTRL","srcNodeUserID":16793133573424021,"srcNodeUser":"a@example.com","env":null,"sshUser":"",' +
@@ -60,7 +60,7 @@ export interface Answer {
 /** Recorders of one directory share one evidence key, as `docs/evidence.md` requires. */
 export async function createRig(options: Partial<RecorderOptions> = {}, directory?: string): Promise<Rig> {
   const root = directory ?? (await mkdtemp(join(tmpdir(), 'tsrecorder-')));
-  // this is the path of the key in the default spool directory
+  // default path of the key, also for recorders with another spool directory
   const evidenceKey = join(`${root}.spool`, 'evidence', 'key.pem');
   if (options.spoolDirectory !== undefined) await mkdir(dirname(evidenceKey), { recursive: true });
   const recorder = await createRecorder({
@@ -92,7 +92,7 @@ export async function createRig(options: Partial<RecorderOptions> = {}, director
     },
     async [Symbol.asyncDispose]() {
       await recorder.close();
-      // the real suites have no scratch directory that is removed later
+      // removes the folders, because suites with real peers have no scratch directory that is removed later
       for (const path of [root, spool]) await rm(path, { recursive: true, force: true });
     },
   };
@@ -149,8 +149,8 @@ export interface Upload {
 }
 
 /**
- * Opens an upload on its own connection: over HTTP/2 without a session id, or over an upgraded connection with a
- * session id. Lines of an upgraded upload become frames, unless `headers` declare frames.
+ * Opens an upload on its own connection: without a session id over HTTP/2, with a session id over an upgraded
+ * connection. Lines of an upgraded upload become frames, unless `headers` declare frames.
  */
 export function openUpload(
   recorder: Pick<RunningRecorder, 'url'>,
@@ -158,7 +158,7 @@ export function openUpload(
 ): Upload {
   if (Object.keys(headers).length === 0) return openPost(recorder);
   if (headers['tailcast-frames'] !== undefined) return openUpgrade(recorder, headers);
-  // the recorder accepts the offset in lines as the position in frames
+  // the rig uses the offset in lines as the position in frames, too; the recorder accepts that
   const fields = { ...headers, 'tailcast-frames': headers['tailcast-offset'] ?? '0' };
   return openUpgrade(recorder, fields, framesOfLines(Number(headers['tailcast-preamble'] ?? 0)));
 }
@@ -319,7 +319,7 @@ export async function uploadWhole(recorder: Pick<RunningRecorder, 'url'>, body: 
   return upload;
 }
 
-/** Polls until `probe` returns a value. Use this function for states whose changes cause no event. */
+/** Polls until `probe` returns a value. Use this function to wait for states whose changes cause no event. */
 export async function until<T>(probe: () => Promise<T | undefined>): Promise<T> {
   for (;;) {
     const found = await probe();

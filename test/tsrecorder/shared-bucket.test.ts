@@ -258,7 +258,7 @@ describe('recorders that share a bucket', () => {
     const one = await site.recorder({}, 'first');
     await begin(one, `${HEADER}${SESSION}[1,"o","a"]\n`);
     await until(async () => (copied(site.bucket).includes('"a"') ? true : undefined));
-    // from here on, the disk of the recorder has more output than the bucket
+    // uploads to the bucket fail from here on, so the recorder's disk gets more output than the bucket
     site.bucket.before = (request) => {
       if (request === 'put') throw new Error('the network is gone');
     };

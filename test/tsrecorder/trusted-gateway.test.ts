@@ -17,9 +17,7 @@ const NAMED = {
 const ACCEPTED = 'x-tailcast-viewer-accepted';
 const OTHER = HEADER.replace('"Namespace":"prod"', '"Namespace":"test"');
 
-/**
- * A recorder with one visible and one hidden recording: alice may read one namespace, and the gateway may read nothing.
- */
+/** Starts a recorder with two recordings; alice may read only one of them, and the gateway none. */
 async function recorderFor(caller: Viewer, trustedGateways: readonly string[]): Promise<Rig> {
   const rig = await createRig({
     identifyViewer: async () => caller,

@@ -75,7 +75,7 @@ it('the copies under an earlier name stay until the store has signed copies unde
   const session = await recorder.begin('one');
   await recorder.copies.update();
   const before = recorder.lease.name;
-  // another recorder treats this one as lost, and claims its lease
+  // another recorder treats `recorder` as lost, and claims its lease
   const other = await site.recorder(1);
   await other.look();
   await other.lease.claim(before);

@@ -266,7 +266,7 @@ async function step(world: World, random: Random): Promise<void> {
   }
 }
 
-/** The first recorder is lost permanently, and the other one runs until nothing changes. */
+/** Runs the second recorder until nothing changes; the first recorder does not return. */
 async function settle(world: World): Promise<void> {
   const { site, recorders } = world;
   for (let round = 0; round < 16; round += 1) {
@@ -384,7 +384,7 @@ describe('a takeover while an attacker without a key writes to the bucket', () =
   });
 });
 
-/** Faults of the log that the attacker added. */
+/** True for a fault in a log that belongs to none of the recorders, so that the attacker must have added it. */
 function isStranger(code: string, log: string | undefined, recorders: readonly SiteRecorder[]): boolean {
   return code.startsWith('log-') && !recorders.some(({ evidence }) => evidence.log === log);
 }

@@ -49,7 +49,7 @@ export interface SiteRecorder {
   readonly ingest: Ingest;
   readonly catalog: Catalog;
   readonly copies: Copies;
-  /** Untrusted sessions of the last pass. */
+  /** Sessions that the last takeover pass has classified as untrusted. */
   readonly untrusted: () => readonly UntrustedSession[];
   /** Runs one takeover pass and waits until the store has the sessions. */
   look(): Promise<void>;
@@ -62,7 +62,7 @@ export interface Site {
   readonly keys: readonly SigningKey[];
   wait(ms: number): void;
   nowMs(): number;
-  /** @param number index of its key; all recorders trust all keys */
+  /** @param number index of the recorder's key; all recorders trust all keys */
   recorder(number: number): Promise<SiteRecorder>;
 }
 

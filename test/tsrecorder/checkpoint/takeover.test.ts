@@ -38,7 +38,7 @@ async function beginSession(recorders = 2) {
   return { site, lost, session };
 }
 
-/** Lets a recorder claim the sessions of a lost one, and take them over. Default: the second recorder of the site. */
+/** Lets a recorder claim and take over the sessions of a lost recorder. Default: the second recorder of the site. */
 async function takeOver(site: Site, recorder?: SiteRecorder): Promise<SiteRecorder> {
   const own = recorder ?? (await site.recorder(1));
   await own.look();
@@ -61,7 +61,7 @@ async function createLoss(): Promise<{
 
 interface PublishedLog {
   readonly log: string;
-  /** Number that the next log entry gets. */
+  /** Number of the next log entry. */
   readonly next: number;
 }
 

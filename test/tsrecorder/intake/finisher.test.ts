@@ -46,7 +46,7 @@ describe('storing finished recordings', () => {
     });
     const store = await createDiskStore(rig.directory);
     const key = { nodeId: 'nGATE1CNTRL', time: '2026-07-29T11:50:58.000000000Z' };
-    // places a foreign recording under the key of the next upload
+    // stores another recording under the key that the next upload would get
     await using other = await createRig();
     await uploadWhole(other.recorder, HEADER.replace('sh -i', 'older'));
     const [older] = await other.list();

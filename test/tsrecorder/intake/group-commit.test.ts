@@ -56,7 +56,7 @@ describe('a group commit', () => {
     now += takesMs;
     member.release();
     await turn();
-    // another request, one second before the delay ends
+    // requests another commit one second before the delay ends
     now = 4000 + pauseMs;
     group.schedule(member, 1, false);
     await turn();

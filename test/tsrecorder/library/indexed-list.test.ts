@@ -43,7 +43,7 @@ interface Made {
   readonly state: 'completed' | 'interrupted' | 'damaged';
   /** Session of the upload. `none`: the upload names no session. */
   readonly session: 'none' | 'first' | 'second' | 'alone';
-  /** State of the index entry: current, missing, outdated, or a leftover of a removed session. */
+  /** State of the index entry: current, missing, outdated, or left over from a removed session. */
   readonly indexed: 'now' | 'not' | 'before' | 'gone';
   readonly where: 'store' | 'live';
 }
@@ -78,7 +78,7 @@ const made: fc.Arbitrary<Made> = fc.record({
 });
 /**
  * Two uploads of one session, of which the first one is damaged and hidden from restricted viewers. The index must not
- * hide the second one because of the first.
+ * hide the second upload because the first one is hidden.
  */
 const DAMAGED_FIRST: readonly Made[] = (['damaged', 'completed'] as const).map((state, at) => ({
   nodeId: 'nA',
@@ -308,7 +308,7 @@ async function withBoth(
       }
       const entry = await (indexed === 'gone' ? everything : names).find(id);
       const listing = entry === undefined ? undefined : sessionListing(entry);
-      // updates the index in the same way as the indexer
+      // writes the entry and the pending ids that the indexer would have left
       if (indexed === 'not' || indexed === 'before' || listing === undefined) pending.add(id);
       if (entry === undefined || listing === undefined || indexed === 'not') continue;
       const former = { namespace: 'prod', pod: 'web-1', container: 'app' };

@@ -17,7 +17,7 @@ afterEach(async () => {
   vi.unstubAllEnvs();
 });
 
-/** A session that has just started. */
+/** Catalogue entry of a session that has just started. */
 const BEGUN: CatalogEntry = {
   recording: {
     id: 'n1_2026-01-02T03:04:05Z',

@@ -82,7 +82,7 @@ describe('a recorder', () => {
     const header = HEADER.replaceAll('a@example.com', 'b@example.com');
     const [innocent = ''] = await put(rig, 'nINNOCENT', [`${header}[1,"o","hello\\r\\n"]\n`]);
     const asked = await Promise.all(costly.map((id) => rig.get(playback(id))));
-    // the queue of this user is full
+    // at least one request is refused, because the queue of this user is full
     expect(asked.map(({ status }) => status)).toContain(503);
     const refusals: number[] = [];
     const index = await made(rig, innocent, refusals);

@@ -288,7 +288,7 @@ describe('the play indexes of a process', () => {
     await using roomy = await open();
     for (const entry of roomy.entries) await made(roomy.indexes, entry);
     expect(await roomy.kept()).toEqual(ids.flatMap(filesOf));
-    // the limit is smaller than one index, but the newest index is kept
+    // even if the size limit is smaller than one index, the newest index is kept
     await using narrow = await open({ maxBytes: 1 });
     await made(narrow.indexes, narrow.entries[0]);
     expect(await narrow.kept()).toEqual(filesOf(ids[0]));
@@ -351,7 +351,7 @@ describe('the play indexes of a process', () => {
     expect(await all.indexes.find(first)).toEqual({ progress: 0 });
     expect(await all.indexes.transcript(second)).toEqual({ progress: 0 });
     expect(asked).toBe(1);
-    // a repeated request adds no build
+    // a repeated request does not add a build
     expect(await all.indexes.find(first)).toEqual({ progress: 0 });
     const third = { ...first, recording: { ...first.recording, id: 'nX_third' } };
     await expect(all.indexes.find(third)).rejects.toMatchObject({ code: 'RECORDER_BUSY' });

@@ -31,7 +31,7 @@ const idAt = (at: number): string =>
 /** A simulated store. */
 class FakeStore {
   readonly ids: Set<string>;
-  /** Number of event-loop turns that a listing takes. A listing returns the content at its start. */
+  /** Number of event-loop turns that a listing takes. The listing contains the ids that existed at its start. */
   turns = 0;
   lists = 0;
 
@@ -181,7 +181,7 @@ describe('a notification during a comparison of store and index', () => {
         fc.constantFrom(0, 1, 2),
         fc.nat(3),
         async (changes, shift, turns) => {
-          // two thirds of the stored sessions are in the index, and a third of the indexed ones is no longer stored
+          // at the start, some stored sessions are not in the index, and some indexed sessions are no longer stored
           const all = Array.from({ length: 3000 }, (_, at) => at);
           const store = new FakeStore(all.filter((at) => (at + shift) % 3 > 0).map(idAt));
           store.turns = turns;

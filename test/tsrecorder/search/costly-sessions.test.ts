@@ -39,7 +39,7 @@ async function openIndex(directory: string): Promise<{
   readonly find: (text: string) => Promise<Found>;
   /** Work units until now. */
   readonly work: () => number;
-  /** For each finished session: the number of work units that were spent before it finished. */
+  /** For each finished session: the number of work units that the index had spent until then, on all sessions. */
   readonly finished: ReadonlyMap<string, number>;
 }> {
   const handlers = createIndexHandlers();

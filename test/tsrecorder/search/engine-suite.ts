@@ -670,7 +670,7 @@ function indexTests(): readonly IndexTest[] {
   });
 
   test('lists the oldest, the longest and the largest first, page by page, to whom may see them', async (index) => {
-    // equal lengths and sizes, a missing length, and equal start times
+    // includes equal lengths, equal sizes, a missing length, and equal start times
     const made = [
       { seconds: 30, bytes: 7, user: 'alice@example.com' },
       { seconds: 5, bytes: 900, user: 'bob@example.com' },
@@ -743,7 +743,7 @@ function indexTests(): readonly IndexTest[] {
   return tests;
 }
 
-/** Sorts descending with missing values last, and equal values newest first. */
+/** Sorts sessions by a value, largest first. Missing values are last; sessions with equal values are newest first. */
 function byMade<Name extends 'seconds' | 'bytes'>(
   made: readonly Readonly<Record<Name, number | undefined>>[],
   name: Name,

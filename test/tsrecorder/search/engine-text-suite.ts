@@ -179,7 +179,7 @@ export function engineTextSuite(makeEngine: () => Promise<TestedEngine>): void {
         const text = `left${at}${sign}right${at}`;
         expect(await find(quoted(text)), name).toEqual([`n_${at}`]);
         expect(await find(quoted(`right${at}${sign}left${at}`)), name).toEqual([]);
-        // unquoted, the query is rejected with a message or finds the text
+        // without quotes, the text is either rejected as a query, or the query finds it
         const typed = await find(text).catch((error: unknown) => {
           expect(error, name).toBeInstanceOf(QueryError);
           return [`n_${at}`];
@@ -190,7 +190,7 @@ export function engineTextSuite(makeEngine: () => Promise<TestedEngine>): void {
             expect(error, name).toBeInstanceOf(QueryError);
             return [];
           });
-          // the query finds only the session with that sign, unless the query is empty or has the operator `!`
+          // the query finds no session with another sign, except if the query is empty or the sign is the operator `!`
           if (sign !== '!' && alone.trim() !== '')
             expect(
               found.filter((id) => id !== `n_${at}`),

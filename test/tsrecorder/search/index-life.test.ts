@@ -1,5 +1,6 @@
 /**
- * Life of an index: two recorders, late parts, and lost or damaged files. Search results must be complete afterwards.
+ * Indexes of two recorders when parts of sessions arrive late, and when index files are lost or damaged. Search results
+ * must be complete afterwards.
  */
 import { copyFile, mkdir, open, readdir, rm, stat, truncate, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
@@ -185,7 +186,7 @@ describe('the index of an archive', () => {
 });
 
 async function spoil(path: string): Promise<void> {
-  // files that the exited process left are merged first
+  // first writes the content of a remaining WAL file into the database
   const whole = new DatabaseSync(path);
   whole.exec('PRAGMA wal_checkpoint(TRUNCATE)');
   whole.close();

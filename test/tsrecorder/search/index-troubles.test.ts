@@ -67,7 +67,7 @@ async function start(directory: string, before?: string, preload?: string): Prom
 async function newDirectory(): Promise<string> {
   const directory = await mkdtemp(join(tmpdir(), 'tailcast-troubles-'));
   onTestFinished(async () => {
-    // the index process of a killed recorder continues to write until it notices the kill
+    // retries, because the index process of a killed recorder writes until it notices the kill
     for (const path of [directory, `${directory}.spool`])
       await rm(path, { recursive: true, force: true, maxRetries: 10, retryDelay: 200 });
   });
@@ -123,7 +123,7 @@ describe('a recorder whose index has a problem', () => {
         const word = `w${sessions}x1`;
         await uploadWhole(recorder, cast([1, `needle ${wordsOf(sessions)}`]));
         sessions += 1;
-        // index each session before the next one, so that later sessions fit after the ballast is removed
+        // waits until each session is indexed, so that later sessions fit on the disk after the ballast is removed
         await until(async () =>
           problem !== undefined || (await found(recorder, word)) === 1 ? true : undefined,
         );
@@ -134,7 +134,7 @@ describe('a recorder whose index has a problem', () => {
       expect(await listed(recorder)).toBe(sessions);
       const { status: answered, body } = await recorder.get('search?q=later');
       expect([answered, body]).toEqual([503, expect.stringMatching(FULL)]);
-      // the path inside the namespace
+      // the file is visible only inside the recorder's mount namespace
       await rm(join('/proc', String(recorder.child.pid), 'root', ballast));
       const isWell = async (): Promise<true | undefined> =>
         (await found(recorder, 'later')) === 1 ? true : undefined;
@@ -159,7 +159,7 @@ describe('a recorder whose index has a problem', () => {
     expect(await listed(recorder)).toBe(2);
     expect(await problemOf(recorder)).toMatch(/read-?only|readonly/i);
     const { status: answered, body } = await recorder.get('search?q=second');
-    // the reader returns SQLite's message about a WAL file that it may not open
+    // if SQLite may not open the WAL file, the reader returns SQLite's message
     const why = /read-?only|unable to open database file/i;
     expect([answered, body]).toEqual([503, expect.stringMatching(why)]);
   });

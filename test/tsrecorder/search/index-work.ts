@@ -1,5 +1,6 @@
 /**
- * Writes a few sessions to an index. If a kill interrupts the writes and they are repeated, the index must be the same.
+ * Writes a few sessions to an index. If a kill interrupts the writes, repeating all of them must produce the same
+ * index.
  */
 import type { IndexWriter } from '../../../src/tsrecorder/search/sqlite/writer.ts';
 import { doc, moment, names } from './engine-suite.ts';

@@ -35,7 +35,7 @@ it('searches text in sessions with the names, or names in sessions with the text
   const sessions = openSessions(directory);
   onTestFinished(() => sessions.close());
   let tried = 0;
-  // replaces SQLite's own function
+  // replaces SQLite's `instr`, to count the sessions whose text is searched
   sessions.function('instr', { deterministic: true }, (text, part) => {
     tried += 1;
     return String(text).indexOf(String(part)) + 1;
@@ -48,6 +48,6 @@ it('searches text in sessions with the names, or names in sessions with the text
     return [found.length, tried];
   };
   expect(list('bob', 'common')).toEqual([7, 7]);
-  // the user is compared before the text
+  // the user is compared before the text, so the texts of bob's sessions are not searched
   expect(list('alice', 'rare')).toEqual([RARE - 1, RARE - 1]);
 });

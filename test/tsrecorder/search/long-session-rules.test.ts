@@ -1,4 +1,4 @@
-/** Rules with words see the text of a session that the index leaves out. */
+/** Rules that match words also check the text of a long session that the index omits. */
 import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

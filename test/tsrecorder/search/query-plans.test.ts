@@ -1,6 +1,6 @@
 /**
- * SQLite's query plans for lists and searches. No query may scan a table that grows with the number of sessions, except
- * in the order of its results.
+ * SQLite's query plans for lists and searches. No query may scan a table that grows with the number of sessions, unless
+ * the scan returns results in their order.
  */
 import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -97,7 +97,7 @@ it('no list and no search scans a table that grows with the number of sessions',
         reader.find(query(text), may, { limit: 2, cursor: 'nk6k0000' });
         reader.facets(query(text), may);
         reader.within('n_1', query(text), may, 5);
-        // a list selects names only
+        // lists select only by names, so queries for text are not tested with lists
         if (
           query(text)
             .clauses.flat()

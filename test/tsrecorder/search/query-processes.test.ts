@@ -78,7 +78,7 @@ it('queries of one owner leave a process and a slot in the queue to others', asy
   const others = ['alice', 'bob', 'carol'].map(ask);
   expect(await Promise.all(others)).toEqual(['alice', 'bob', 'carol']);
   const answers = await Promise.all(flood);
-  // one query runs and eight wait; the others are refused
+  // one query of a viewer runs and eight wait; the other 21 are refused
   expect(answers.filter((answer) => answer === 'mallory')).toHaveLength(9);
   expect(answers.filter((answer) => answer === 'mallory SEARCH_BUSY')).toHaveLength(21);
 });

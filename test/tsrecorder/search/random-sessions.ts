@@ -56,7 +56,7 @@ const term = fc.oneof(
   ),
   fc.constantFrom('after:2026-02-01T00:02:00Z', 'before:2026-02-01T00:02:00Z'),
 );
-/** Texts of queries, some of which are invalid. */
+/** Generates texts of queries; some texts are invalid queries. */
 export const askedOf = fc
   .array(
     fc.tuple(fc.constantFrom('', '-'), term, fc.constantFrom('', '', ' OR')).map((parts) => parts.join('')),

@@ -62,7 +62,7 @@ describe('a recorder with an index', () => {
     expect(JSON.parse(inside.body)).toMatchObject({ hits: [{ at: 1.5 }], more: false });
     const facets = await rig.get('/api/v1/search/facets?q=needle');
     expect(JSON.parse(facets.body)).toMatchObject({ counted: 1, ns: [{ value: 'prod', count: 1 }] });
-    // requests for a recording's matches and for counts also create access events
+    // access events also contain the requests for one recording's matches and for counts
     const { body } = await rig.get('/api/v1/events?text=search');
     expect(body).toContain(`"recording":${JSON.stringify(sessions[0]!.recording.id)}`);
     expect(body).toContain('/api/v1/search/facets?q=needle');
@@ -141,7 +141,7 @@ describe('a recorder with an index', () => {
     ] as const)
       await uploadWhole(rig.recorder, cast(text, user));
     await ready(rig, 4);
-    // the recording belongs to a running session, so it is not in the index for lists
+    // starts a session and leaves it open, because recordings of running sessions are not in the index for lists
     const upload = openUpload(rig.recorder);
     upload.write(cast('needle'.repeat(25), 'alice@example.com'));
     interface Sorted {

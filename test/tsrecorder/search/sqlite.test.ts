@@ -133,7 +133,7 @@ describe('a month of the embedded index', () => {
       while (writer.tidy());
       expect([piecesOf(directory, '2026-01'), piecesOf(directory, '2026-02')]).toEqual([1, pieces]);
       expect(answersOf(directory)).toEqual(before);
-      // one more session of an old month does not trigger another merge
+      // one more session of a merged month does not cause another merge
       writer.put(doc('n_0late', { startedAtMs: Date.parse('2026-01-06') }), [moment(1, 'late')], false);
       while (writer.tidy());
       writer.close();

@@ -65,7 +65,7 @@ function cast(number: number): string {
   })}\n${JSON.stringify([1.5, 'o', `needle secret${number} around\r\n`])}\n`;
 }
 
-/** Words of a session in a response. */
+/** Matches the words in a response that belong only to this session. */
 const ownWords = (number: number): RegExp => new RegExp(`(?:secret|command|laptop|pod|box)${number}\\b`);
 
 interface Found {

@@ -100,7 +100,7 @@ describe('the evidence of a recording', () => {
   it('is verified for a limited number of concurrent requests of one viewer', async () => {
     const users: string[] = [];
     await using rig = await createRig({
-      // The first 100 connections are those of one viewer.
+      // The first 100 connections are from one viewer, and later connections from another.
       identifyViewer: async () => {
         const user = users.length < 100 ? 'carol@example.com' : 'dave@example.com';
         users.push(user);

@@ -132,7 +132,7 @@ const QUESTIONS = [
 ];
 
 it('a response contains the state of the index at the time of the query, and nothing later', async () => {
-  // the index becomes complete after the first request for its state
+  // reports the index as complete only after the first request for its state
   const isAsked = (asked: number): string => (asked === 0 ? 'building' : 'ready');
   for (const path of ['search', 'search/facets', 'recordings/n_7/search']) {
     await using api = openApi(ROOT, () => 1, isAsked);

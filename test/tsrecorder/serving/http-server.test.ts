@@ -16,7 +16,7 @@ async function dial(rig: Rig): Promise<Socket> {
   return socket;
 }
 
-/** Reads until `enough` returns true or the connection ends. */
+/** Returns the received bytes when `enough` returns true or the connection ends. */
 async function receive(socket: Socket, enough: (received: Buffer) => boolean): Promise<Buffer> {
   let received = Buffer.alloc(0);
   for await (const chunk of socket) {

@@ -8,7 +8,7 @@ import { listenOn } from '../../support/listen.ts';
 interface Pair extends SharedReads {
   readonly client: Socket;
   readonly accepted: Socket;
-  /** Copies of all pieces, and the buffers that contained the pieces. */
+  /** Copies of all received pieces; `memory` contains the buffers in which the pieces arrived. */
   readonly read: Buffer[];
   readonly memory: Set<ArrayBufferLike>;
 }

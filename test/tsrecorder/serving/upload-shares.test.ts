@@ -1,6 +1,4 @@
-/**
- * Deadlines and shares: one node cannot take the upload slots, event memory, connections or live views of the others.
- */
+/** Deadlines and shares: no single node can use up the upload slots, event memory, connections or live views. */
 import { once } from 'node:events';
 import { request as httpRequest } from 'node:http';
 import { connect } from 'node:http2';
@@ -23,7 +21,7 @@ import {
   type Upload,
 } from '../recorder-rig.ts';
 
-/** Identities by address: every loopback address is another node. */
+/** Identifies every loopback address as a different tailnet node. */
 const identify: RecorderOptions['identify'] = async ({ address }) => ({
   ...UPLOADER,
   nodeId: address,

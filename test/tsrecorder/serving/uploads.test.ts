@@ -78,7 +78,7 @@ describe.each(['h2', 'upgrade'] as const)('/v2/record over %s', (over) => {
       await upload.ack(({ ack }) => ack === HEADER.length + count * LINE.length);
       took.push(performance.now() - begun);
     }
-    // checks the minimum: a busy machine delays only some acknowledgements, but a delay in the recorder would affect
+    // checks the fastest acknowledgement: a busy machine delays some of them, but a delay in the recorder would affect
     // all
     expect(Math.min(...took)).toBeLessThan(200);
     upload.write('[0.6,"o","half');

@@ -36,7 +36,7 @@ it.each<[AccessAction, readonly string[], CatalogEntry | undefined, number]>([
   ['list', [LIST, LIST], undefined, 1],
   ['list', [`${LIST}?limit=5`, `${LIST}?cursor=abc&limit=5`, `${LIST}?limit=5`], undefined, 1],
   ['list', [LIST, `${LIST}?user=a`], undefined, 2],
-  // each search is an event, unless the page repeats it for the same view
+  // each search creates an event, unless the page repeats the search for the same view
   ['search', ['/s?q=a', '/s?q=a'], undefined, 2],
   ['search', ['/s?q=a&view=1', '/s?q=a&view=1'], undefined, 1],
   ['search', ['/s?q=a&view=1', '/s?q=b&view=1'], ENTRY, 2],
@@ -128,7 +128,7 @@ describe('access events of one viewer', () => {
     const path = `/api/v1/search?q=${'x'.repeat(15_000)}`;
     await access.saw(mallory, 'search', path);
     expect(JSON.parse(events[0]!)).toMatchObject({ event: { request: { path: `${path.slice(0, 1024)}…` } } });
-    // views of different long paths are different views
+    // requests for different long paths create separate events
     await access.saw(mallory, 'list', `${path}1`);
     await access.saw(mallory, 'list', `${path}2`);
     expect(events).toHaveLength(3);
@@ -145,7 +145,7 @@ describe('access events of one viewer', () => {
     expect(events.join('').length).toBeLessThanOrEqual(2 * 1024 ** 2);
     // the same user on another device
     await expect(view({ ...mallory, nodeId: 'nN' }, 0)).rejects.toMatchObject({ code: 'RECORDER_BUSY' });
-    // a recorded view continues
+    // a view that already has an event continues
     await view(mallory, 1);
     const refused = events.length;
     await view({ node: 'c', nodeId: 'nC', user: 'carol@example.com' }, 1);

@@ -173,9 +173,9 @@ describe('an archive', () => {
       note(await read(Buffer.concat([whole, Buffer.from([0])])), 'one byte more');
       note(await read(Buffer.concat([whole, whole])), 'twice');
       expect(outcomes.get('ARCHIVE_DAMAGED')!.length).toBeGreaterThan(whole.length * 8);
-      // a few bits of a frame header describe the memory size or are unused: they do not change the output
+      // some bits of a frame header give only the memory size, or are unused, so changes of them have no effect
       expect(outcomes.get('unchanged')?.length ?? 0).toBeLessThanOrEqual(unnoticed);
-      // a damaged sealed archive may name another key or be invalid; it returns no byte
+      // damage can change the key id of a sealed archive or make the archive invalid; readers get no byte in both cases
       const refused = format === 'sealed' ? ['ARCHIVE_DAMAGED', 'ARCHIVE_SEALED'] : ['ARCHIVE_DAMAGED'];
       expect([...outcomes.keys()].filter((outcome) => outcome !== 'unchanged')).toEqual(
         expect.arrayContaining(refused),

@@ -130,7 +130,7 @@ describe('a store that changes', () => {
           for (const one of bucket.objects.keys()) if (!wanted.has(one)) bucket.objects.delete(one);
           for (const one of names)
             if (!bucket.objects.has(one)) await bucket.put(one, new Uint8Array(one.length));
-          // old recordings are listed again periodically, or after a removal
+          // removes a recording, because otherwise the store lists old recordings again only periodically
           await store.remove({ nodeId: 'nGONE', time: '2026-01-01T00:00:00Z' });
           expect(await listed(store)).toEqual(listOf(names));
           expect(await listed(archives)).toEqual(listOf(names));

@@ -4,7 +4,7 @@ import { readBucketRules } from '../../../src/tsrecorder/store/s3-rules.ts';
 
 type Answer = object | { readonly status: number; readonly name: string };
 
-/** A connection that responds to the two commands, which it distinguishes by name. */
+/** Returns a connection that responds to the commands for object lock and for lifecycle rules. */
 function connection(answers: { readonly lock: Answer; readonly lifecycle: Answer }): S3Connection {
   const client = {
     send: async (command: object) => {

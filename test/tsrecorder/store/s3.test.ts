@@ -136,7 +136,7 @@ describe('listing a bucket', () => {
       );
       bucket.before = () => undefined;
       if (failed) {
-        // the list contains no incomplete upload
+        // the list does not contain the failed upload, which is incomplete
         expect(await store.list()).toEqual([]);
         await store.finish(upload);
       }

@@ -65,7 +65,7 @@ export function describeStore(
       const upload = await finished(key, 'cast\n', { notes: 'notes\n' });
       await store.finish(upload);
       await store.finish(upload);
-      // repeats the upload with another file of the same content, as if the file had been copied
+      // finishes the upload again from another file with the same content, as after a copy of the file
       await store.finish(await finished(key, 'cast\n', { notes: 'notes\n' }));
       expect(await store.list()).toHaveLength(1);
     });

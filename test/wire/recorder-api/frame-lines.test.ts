@@ -12,7 +12,7 @@ import { concat, cut, cuts, hex, thrownBy, utf8 } from '../bytes.ts';
 
 const START = { lines: 0, frames: 0 };
 
-/** A recording in both forms, and its positions. */
+/** Returns a recording as frames and as lines, with the positions at the ends of its events. */
 function record(
   outputs: readonly { readonly micros: number; readonly bytes: Uint8Array; readonly form: FrameForm }[],
 ) {

@@ -136,11 +136,11 @@ describe('where a deflate sequence ends', () => {
       [2, 2],
       [0, 5],
       [0, 5],
-      [0, 4], // block header, HLIT, HDIST, HCLEN: four code length codes
+      [0, 4], // block header (two values), HLIT, HDIST, and HCLEN 0 for four code length codes
       [1, 3],
       [0, 3],
       [1, 3],
-      [0, 3], // lengths of 16, 17, 18, 0
+      [0, 3], // the code lengths of symbols 16, 17, 18 and 0
     ] as const;
     // symbol 16 is code 0: there is nothing to repeat yet
     expect(endsWithSyncFlush(bits(...head, [0, 1]))).toBe(false);

@@ -8,7 +8,7 @@ import {
 } from '../../../src/wire/spdy/frame.ts';
 import { concat, cut, hex, list, thrownBy } from '../bytes.ts';
 
-/** Joins the DATA pieces of events, and checks the marks of each piece. */
+/** Joins the pieces of each DATA frame, and checks that each piece has the correct marks for start and end. */
 function merge(events: readonly SpdyEvent[]): readonly unknown[] {
   const merged: unknown[] = [];
   let open: { payload: Uint8Array; length: number } | undefined;

@@ -27,7 +27,9 @@ function stored(text: Uint8Array): Uint8Array {
   );
 }
 
-/** A block with a longer history than the decoder's: its match starts before the dictionary. */
+/**
+ * Returns a block with a match that starts before the dictionary, because zlib has a longer history than the decoder.
+ */
 function farBack(): Uint8Array {
   const text = headerText([['streamtype', 'a-value-that-only-the-old-history-has']]);
   const dictionary = concat(text, new Uint8Array(20_000));
@@ -192,7 +194,7 @@ describe('SPDY header history', () => {
     send(utf8(marker));
     send(Buffer.from(noise(32_768 - 262 - marker.length - 40), 'latin1'));
     const block = peer.write(concat(uint32(1), uint32(1), utf8('n'), uint32(marker.length), utf8(marker)));
-    expect(block.length).toBeLessThan(marker.length); // zlib has referred back to the first marker
+    expect(block.length).toBeLessThan(marker.length); // a shorter block proves that zlib refers to the first marker
     expect(context.decode(block).get('n')).toBe(marker);
   });
 });

@@ -407,7 +407,8 @@ describe('WebSocket scanner against ws', () => {
   });
 
   it('refuses what ws refuses and takes what ws takes, when frame headers are damaged', async () => {
-    // Any change to FIN, RSV and opcode, or to the mask bit; a changed length would only produce other frames.
+    // Changes FIN, RSV and opcode, or the mask bit, but not the length, because other lengths only produce other
+    // frames.
     const damage = fc.tuple(
       fc.nat({ max: 3 }),
       fc.oneof(fc.tuple(fc.constant(0), fc.integer({ min: 1, max: 255 })), fc.constant([1, 0x80] as const)),

@@ -1,5 +1,6 @@
 /**
- * Recorders of one store agree on the sender of an alert. The test controls the clock and the order of their requests.
+ * Recorders of one store agree which of them sends an alert. The test controls the clock and the order of their
+ * requests.
  */
 import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -85,7 +86,7 @@ describe.each([
     seconds += 1;
     const taken = await Promise.all([one.take(), two.take()]);
     expect(taken.toSorted()).toEqual(['claimed', 'mine']);
-    // the claim of the new owner has the full duration
+    // the owner that took over has a claim for the full duration
     const other = [one, two][taken.indexOf('claimed')]!;
     seconds += 59;
     expect(await other.take()).toBe('claimed');
@@ -291,8 +292,8 @@ interface Process {
 class Site {
   readonly #store = inBucket();
   /**
-   * Recorders that wait for the test: before a request, before a response, or until a time. The function lets one
-   * continue.
+   * Recorders that wait for the test, each with a function that lets it continue: `#gates` before or after a request,
+   * `#idle` until the clock advances.
    */
   readonly #gates = new Map<Process, () => void>();
   readonly #idle = new Map<Process, () => void>();
@@ -331,7 +332,7 @@ class Site {
     void this.#send(process).then(() => this.#running.delete(process));
   }
 
-  /** Kills a recorder. The recorder restarts with the same name, or without its disk and with a new name. */
+  /** Kills a recorder. Another one starts with the same name, or with a new name, as after the loss of its disk. */
   async #kill(process: Process): Promise<void> {
     process.isDead = true;
     this.#running.delete(process);

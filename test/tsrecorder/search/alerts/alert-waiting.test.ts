@@ -44,7 +44,7 @@ const KEY = generateSigningKey();
 
 async function openWith(settings: AlertSettings) {
   const clock = { seconds: 0 };
-  /** Seconds at which an alert was sent. */
+  /** Times at which alerts were sent, in seconds of the test clock. */
   const sentAt: number[] = [];
   let failures = 0;
   const recordings = new Map<string, Recording>();
@@ -124,7 +124,7 @@ it('an event is stored although its notification cannot be stored', async () => 
     });
   await alerts.eventStored(stored({}));
   expect(alerts.status().waiting).toBe(1);
-  // after this call, the journal rejects all writes
+  // closes the journal, so that it rejects all later writes
   await alerts.close();
   await expect(alerts.eventStored(stored({ step: 'denied' }))).resolves.toBeUndefined();
 });
@@ -244,7 +244,7 @@ describe('a webhook', () => {
     // the long delay of the first alert does not apply to later alerts
     await match(recordingOf('two'));
     await until(async () => {
-      // advances the test clock, because it determines when waiting alerts are due
+      // advances the test clock, which determines when waiting alerts are due
       clock.seconds += 1;
       return alerts.status().waiting === 0 ? true : undefined;
     });

@@ -138,7 +138,7 @@ describe('a recorder that is killed while it sends an alert', () => {
         const other = (await start(directory, receiver.url, -1, 'two'))!;
         started.push(other);
         await other.reached('settled', 1);
-        // if the first recorder was killed with a claim, the other one polls the claim until it has expired
+        // if the first recorder was killed with a claim, the other recorder tries again until the claim has expired
         const looks = other.steps.filter((step) => step === 'claiming').length;
         expect(looks > 1).toBe(kill < 5);
         expect(receiver.received).toHaveLength(delivered);

@@ -28,7 +28,7 @@ function counted(registry: Registry, outcome: string): Promise<number> {
     .then(({ values }) => values.find(({ labels }) => labels['outcome'] === outcome)?.value ?? 0);
 }
 
-/** Resolves when every created alert is settled. */
+/** Resolves when `count` alerts are settled. */
 async function settled(registries: readonly Registry[], count: number): Promise<void> {
   await until(async () => {
     let ended = 0;
@@ -122,7 +122,7 @@ describe.each(['folder', 'bucket'])('recorders that share one %s', (kind) => {
     await using two = await site.open('two', { registry });
     await uploadWhole(two.recorder, needle('another'));
     await indexed(two, 2);
-    // the recorder's rule is newer than the first session, but the difference may be due to different clocks
+    // recorder `two` alerts about the first session, although its rule is newer: the clocks of recorders may differ
     await settled([registry], 2);
     expect(receiver.received).toHaveLength(2);
     await settled([first], 2);

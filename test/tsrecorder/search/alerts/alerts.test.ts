@@ -85,7 +85,7 @@ describe('an alert', () => {
     await upload.over;
     await uploadWhole(rig.recorder, cast('needle', 'dev'));
     await indexed(rig, 2);
-    // the alert of a later upload arrives next, which proves that no alert was sent for the previous one
+    // the alert of a later upload arrives next, which proves that the previous upload caused no alert
     await uploadWhole(rig.recorder, cast('needle of another'));
     expect((await delivered(receiver, 2)).map(({ data }) => data.recording['id'])).toEqual([
       recording!.id,

@@ -76,7 +76,7 @@ async function read(request: IncomingMessage): Promise<Received> {
   return { id: String(headers['webhook-id']), type, data, raw, sentAt: Number(headers['webhook-timestamp']) };
 }
 
-/** Alerts of one rule and one webhook. */
+/** Returns alert settings with one rule and one webhook. */
 export function alertsFor(
   url: string,
   query = 'needle',

@@ -264,7 +264,7 @@ describe('the writer of an index at OpenSearch', () => {
         () => true,
       ),
     );
-    // results may be missing now, so the index must leave the state `ready`
+    // two seconds later, results may be missing, so the index must leave the state `ready`
     nowMs += 1999;
     expect(index.tidy()).toBe(false);
     nowMs += 1;
