@@ -69,9 +69,6 @@ class Lister {
   async list(): Promise<readonly StoredRecording[]> {
     const turns = createLoopTurns();
     const marksBefore = this.#marks?.found;
-    // NOTE: if a recording is stored after this step, the list may contain it without its mark. The next list adds the
-    // mark.
-    const marks = await this.#listMarks(turns);
     const folders = await readdir(this.#directory, { withFileTypes: true });
     const before = this.#known;
     const known: typeof before = new Map();
@@ -83,6 +80,8 @@ class Lister {
         recordingsIn(name, names, before.get(name)?.found ?? [], turns);
       known.set(name, await this.#listFolder(name, before.get(name), read));
     }
+    // A mark is stored before its recording, so each listed recording already has its mark.
+    const marks = await this.#listMarks(turns);
     this.#known = known;
     const isSame =
       marks === marksBefore &&
