@@ -1,5 +1,7 @@
 /** A node that may upload forges facts about viewers, or makes the recorder repeat expensive work. */
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import {
   createRig,
   HEADER,
@@ -39,6 +41,21 @@ describe('events that only the recorder writes', () => {
     });
     expect((await rig.get(`/api/v1/recordings/${id}/evidence`)).body).not.toContain('auditor@example.com');
   });
+});
+
+it('an event in chunks of one byte needs no memory for each chunk', async () => {
+  await using rig = await createRig();
+  const concat = vi.spyOn(Buffer, 'concat');
+  onTestFinished(() => concat.mockRestore());
+  const event = JSON.stringify({ type: 'test', timestamp: 1, padding: 'x'.repeat(50_000) });
+  const socket = connect(rig.recorder.address);
+  socket.write('POST /v2/event HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n');
+  socket.write(Array.from(event, (byte) => `1\r\n${byte}\r\n`).join(''));
+  socket.write('0\r\n\r\n');
+  const [answer] = await once(socket, 'data');
+  socket.destroy();
+  expect(String(answer)).toMatch(/^HTTP\/1\.1 20/);
+  expect(Math.max(...concat.mock.calls.map(([list]) => list.length))).toBeLessThan(1000);
 });
 
 describe.each(['a line', 'a header'] as const)('%s that fills the memory', (kind) => {

@@ -35,6 +35,7 @@ import {
   UPGRADE_OFFER,
   type UploadFields,
 } from '../../wire/recorder-api/upload-headers.ts';
+import { GrowingBytes } from '../../wire/growing-bytes.ts';
 import { RECORD_PROTOCOL } from '../../wire/recorder-api/length-prefixed.ts';
 import { wrapEvent } from './api-events.ts';
 import type { Ingest } from '../intake/ingest.ts';
@@ -277,10 +278,10 @@ async function takeEvent(
   const { eventBytes, eventTimeoutMs, maxEventBytes, maxTotalEventBytes } = options;
   const tooLong = new TailcastError('UPLOAD_TOO_LARGE', 'the event is too long');
   if (Number(headers['content-length'] ?? 0) > maxEventBytes) throw tooLong;
-  const chunks: Buffer[] = [];
-  let bytes = 0;
+  // An uploader may send chunks of one byte, so the chunks are copied.
+  const content = new GrowingBytes();
   const { nodeId, nodeName } = uploader;
-  const held: (() => void)[] = [];
+  let release = (): void => undefined;
   const deadline = createDeadline(eventTimeoutMs, () => {
     body.destroy(
       new TailcastError('UPLOAD_MALFORMED', `the event has no end after ${eventTimeoutMs / 1000} s`),
@@ -289,21 +290,22 @@ async function takeEvent(
   try {
     for await (const chunk of body) {
       if (!(chunk instanceof Buffer)) continue;
-      bytes += chunk.length;
+      const bytes = content.length + chunk.length;
       if (bytes > maxEventBytes) throw tooLong;
       if (!eventBytes.hasShare(nodeId, maxTotalEventBytes))
         throw new TailcastError('RECORDER_BUSY', `too many events of ${nodeName} at a time`);
-      held.push(eventBytes.take(nodeId, chunk.length));
-      chunks.push(chunk);
+      release();
+      release = eventBytes.take(nodeId, bytes);
+      content.bytes(chunk);
     }
     deadline.clear();
     const key = { nodeId, time: options.issueTime() };
     const node = { node: nodeName, nodeId };
-    await options.putEvent(key, wrapEvent(Buffer.concat(chunks), node, key));
+    await options.putEvent(key, wrapEvent(content.all, node, key));
     options.metrics.events.inc();
   } finally {
     deadline.clear();
-    for (const release of held) release();
+    release();
   }
 }
 
