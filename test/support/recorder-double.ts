@@ -108,7 +108,7 @@ export async function startRecorderDouble(
       changed();
     });
     body.once('end', () => {
-      // Node also emits `end` for a stream that was reset
+      // Node.js also emits `end` for a stream that was reset
       upload.ended = !upload.aborted;
       changed();
     });

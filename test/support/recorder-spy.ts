@@ -14,7 +14,7 @@ export interface SpiedRequest {
   readonly url: string;
   /** Headers in their order and spelling on the wire. */
   readonly headers: readonly (readonly [name: string, value: string])[];
-  /** Resolves when its connection is closed. */
+  /** Resolves when the connection of this request is closed. */
   readonly gone: Promise<void>;
 }
 

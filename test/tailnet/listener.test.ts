@@ -235,7 +235,8 @@ describe('a TLS connection', () => {
   it('destroyed by the other side does not end the process', async () => {
     const arrived = Promise.withResolvers<Arrival>();
     const port = await listen({}, (arrival) => {
-      // Node reports a reset right after the handshake as an end of the stream, so the owner must close the connection.
+      // Node.js reports a reset right after the handshake as an end of the stream, so the owner must close the
+      // connection.
       echo(arrival);
       arrived.resolve(arrival);
     });
@@ -533,7 +534,7 @@ describe('closing a listener', () => {
   });
 });
 
-/** Forwards one client to `upstream`, after `header`, in pieces of the given sizes (the last one repeats). */
+/** Sends `header` and then the bytes of one client to `upstream`, in pieces of these sizes; the last size repeats. */
 async function startCuttingRelay(
   upstream: Socket,
   header: string,

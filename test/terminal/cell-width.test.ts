@@ -18,7 +18,7 @@ function columnsOf(text: string): number {
 
 describe('cell widths', () => {
   it('have the data of Unicode 17', () => {
-    // another Node may contain another version of Unicode
+    // another version of Node.js may contain another version of Unicode
     const isSame = process.versions['unicode'] === '17.0';
     expect(isSame ? ZERO_WIDTH : []).toEqual(isSame ? rangesOf(ZERO_WIDTH_PATTERN) : []);
     expect(isSame ? PICTOGRAPHIC : []).toEqual(isSame ? rangesOf(PICTOGRAPHIC_PATTERN) : []);

@@ -24,7 +24,7 @@ export function list(bytes: Uint8Array): readonly number[] {
   return [...bytes];
 }
 
-/** Cuts bytes at the given positions (any order, out of range ignored); empty segments stay. */
+/** Cuts bytes at positions in any order. Positions out of range are ignored, and empty segments are kept. */
 export function cut(bytes: Uint8Array, at: readonly number[]): readonly Uint8Array[] {
   const places = [0, ...at.filter((place) => place <= bytes.length).toSorted((a, b) => a - b), bytes.length];
   return places.slice(1).map((place, index) => bytes.subarray(places[index], place));

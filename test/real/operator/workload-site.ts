@@ -171,7 +171,7 @@ export async function startWorkloadSite(
   try {
     const { hostsPath } = layNetwork(rig, {
       'kubernetes.default.svc': ['10.96.0.1'],
-      // The name has addresses of both families, because containerboot ignores a name with only one family.
+      // The name has an IPv4 and an IPv6 address, because containerboot ignores a name that lacks one of them.
       [OUTER_NAME]: [OUTER_ADDRESS, 'fd77::ffff'],
     });
     const [cluster, tailnet] = await Promise.all([

@@ -324,7 +324,7 @@ function appendFileSyncIfThere(path: string, data: string | Buffer): void {
   }
 }
 
-/** The ports are below the kernel's ephemeral range, so no outgoing connection uses one. */
+/** The ports are below the kernel's ephemeral range, so outgoing connections do not use them. */
 const FIRST_PORT = 12_000;
 const PORTS = 20_000;
 let nextPort = randomInt(PORTS);

@@ -28,7 +28,7 @@ export async function startS3(rig: Rig): Promise<S3Server> {
     env: { ROOT_ACCESS_KEY: credentials.accessKeyId, ROOT_SECRET_KEY: credentials.secretAccessKey },
   });
   const endpoint = `http://127.0.0.1:${port}`;
-  // The server is up when it rejects a request without credentials in S3's format.
+  // The server is up when it rejects a request without credentials, with an error in S3's format.
   await rig.until('versitygw', () => refuses(endpoint), { watch: [program] });
   return { endpoint, region: 'us-east-1', ...credentials, folder, program };
 }

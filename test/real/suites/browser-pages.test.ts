@@ -1,7 +1,7 @@
 /**
  * Loads pages through a gateway in a real browser, over HTTP/1.1 and HTTP/2 (docs/adr/0011). Each page tries to reach
- * `/api/v1/secrets` in another way. Without the gateway, the attempt must succeed, which proves that it works. Through
- * the gateway, the page must not reach the API server.
+ * `/api/v1/secrets` in another way. Without the gateway, each attempt must succeed, which proves that the attempt is
+ * effective. Through the gateway, the page must not reach the API server.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:https';

@@ -156,7 +156,7 @@ describe('the npm package', () => {
   });
 });
 
-/** Installs a version of Node from npm. Returns the folder of the program. */
+/** Installs a version of Node.js from npm. Returns the folder of the program. */
 function installNode(home: string, major: string): string {
   if (major === '26') return join(ROOT, 'node_modules', 'node', 'bin');
   const folder = join(home, 'node');
@@ -458,7 +458,7 @@ describe('the chart', () => {
     expectSuccess(run(helm, ['repo', 'index', folder, '--url', `${base}/v${version}`]));
     const entries = (path: string): unknown => {
       const index = parse(readFileSync(path, 'utf8')) as { entries: { tailcast: Record<string, unknown>[] } };
-      // helm sets `created` to the time of the index, and a release to the time of its commit, so the comparison omits
+      // helm sets `created` to the time of the index, but a release uses the time of its commit. The comparison omits
       // the field.
       return index.entries.tailcast.map((entry) => ({ ...entry, created: undefined }));
     };

@@ -62,7 +62,7 @@ async function each<T>(items: readonly T[], action: (item: T) => Promise<unknown
   await Promise.all(Array.from({ length: AT_ONCE }, work));
 }
 
-/** Simulates the kubelet and the pod of a proxy: its node has joined, and its rules are installed. */
+/** Simulates the kubelet and the pod of a proxy: the proxy's node has joined, and the proxy's rules are installed. */
 async function join(object: string): Promise<void> {
   await cluster.api('PATCH', `/api/v1/namespaces/${NAMESPACE}/secrets/${object}-0`, {
     data: {

@@ -625,7 +625,7 @@ describe('an operator that is killed', () => {
     expect(
       ((await tailnet.admin('nodes', 'list')) as HeadscaleNode[]).map((node) => node.given_name),
     ).toEqual(['watcher']);
-    // A kill between creating a key and storing it loses that key, which is invalid after an hour.
+    // A kill between the creation and the storage of a key loses the key, which expires after an hour.
     const keys = (await tailnet.admin('preauthkeys', 'list')) as {
       used?: boolean;
       reusable?: boolean;

@@ -212,7 +212,7 @@ describe('two gateways for several clusters behind haproxy', () => {
       const second = await openShell(contexts[1], 1);
       if (second.gateway !== first.gateway) return [first, second];
       second.child.kill('SIGKILL');
-      // one more connection, because `kubectl exec` opens an even number, so the next shell would reach the same
+      // opens one more connection: `kubectl exec` opens an even number, so otherwise the next shell reaches the same
       // gateway
       await textOf(contexts[1], ['get', '--raw', '/version']);
     }

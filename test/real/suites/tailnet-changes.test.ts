@@ -135,7 +135,7 @@ async function sessionsInAudit(stage?: string): Promise<number> {
   return sessions.filter((event) => stage === undefined || event.stage === stage).length;
 }
 
-/** Opens a new session of alice, and returns her output and the end of its recording. */
+/** Runs a new session of alice, and returns its exit code, its output and the state of its recording. */
 async function newSession(): Promise<object> {
   pods += 1;
   const fresh = `fresh-${pods}`;
@@ -200,8 +200,8 @@ describe('an outage', () => {
         timeoutMs: 60_000,
       });
       expect(await terminal.ended).not.toBe(0);
-      // The gateway sees that its client has disconnected, and reports that to the recorder when the connection is
-      // back.
+      // The gateway detects that the client has disconnected, and reports that as soon as the recorder is reachable
+      // again.
       cut.push({ name: pod, outcome: 'client-disconnected' });
       expect(await newSession()).toEqual(AS_ALWAYS);
     },

@@ -320,7 +320,7 @@ async function arrivesAround(listener: TailnetListener, from: string): Promise<b
 interface Watch {
   readonly changes: { readonly count: number };
   /**
-   * Resolves when the watcher has reported that it has lost the bus, and waits for `reconnect`. Only with
+   * Resolves when the watcher has reported the loss of the bus. The watcher then waits for `reconnect`. Only with
    * `holdReconnection`.
    */
   readonly lost: Promise<void>;

@@ -33,7 +33,7 @@ interface Bench {
   search(onOversized?: (name: string) => void, from?: RecordingStore): Promise<EventSearch>;
 }
 
-/** Each event is one batch by default. */
+/** Creates a store and functions to open event batches; by default, each event is a batch of its own. */
 async function createBench(): Promise<Bench> {
   const root = await mkdtemp(join(tmpdir(), 'event-batches-'));
   const directory = join(root, 'spool');

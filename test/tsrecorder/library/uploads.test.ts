@@ -1,6 +1,6 @@
 /**
- * Compares pages of a list with a simple implementation, which sorts and joins all uploads. Names, sessions and pages
- * are random.
+ * Compares pages of the list of sessions with a simple implementation, which sorts and joins all uploads. Names,
+ * sessions and pages are random.
  */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';

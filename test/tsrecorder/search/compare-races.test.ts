@@ -197,7 +197,7 @@ describe('a notification during a comparison of store and index', () => {
               store.ids.delete(id);
               indexer.removed([id]);
             }
-            // a stored session that is not in the index must be pending, otherwise lists would not show it
+            // a stored session that is not in the index must be pending, because lists would otherwise omit the session
             const pending = indexer.pending();
             if (pending !== undefined && store.ids.has(id) && !index.versions.has(id))
               expect(pending.has(id)).toBe(true);

@@ -30,7 +30,7 @@ it('a query that waits for the CPU succeeds, and a query that runs or waits for 
   const writer = await startIndexClient({ directory, mayWrite: true });
   await writer.close();
   const asked = { query: parseQuery('needle', 0), may: 'everything', page: { limit: 1 } } as const;
-  /** Starts a process, stops it, and sends it a query. */
+  /** Starts a query process, suspends it, and sends a query to the suspended process. */
   const askStopped = async (limits: { maxCpuMs: number; timeoutMs: number }) => {
     const options = { ...QUERY_LIMITS, place: { directory } };
     const queries = createQueryProcesses(options);

@@ -454,7 +454,7 @@ describe('POST /record', () => {
     const { host, port } = rig.recorder.address;
     const sent = httpRequest({ host, port, method: 'POST', path: '/record' });
     sent.write(HEADER);
-    // longer than every time limit of the server, and longer than Node's interval for checking slow connections
+    // longer than every time limit of the server, and longer than the interval at which Node.js checks slow connections
     await new Promise((resolve) => setTimeout(resolve, 1500));
     sent.end(LINE);
     const [response] = await once(sent, 'response');

@@ -150,7 +150,7 @@ describe('access events of one viewer', () => {
     const refused = events.length;
     await view({ node: 'c', nodeId: 'nC', user: 'carol@example.com' }, 1);
     later(1_000);
-    // the refused view was not recorded, so it is recorded now
+    // the refused view created no event, so the repeated view creates one now
     await view(mallory, count);
     expect(events).toHaveLength(refused + 2);
   });

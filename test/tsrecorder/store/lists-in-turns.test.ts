@@ -1,4 +1,7 @@
-/** Lists of stores. A list must be complete, be the same array if nothing has changed, and not block the event loop. */
+/**
+ * Lists of stores. Lists must be complete and must not block the event loop; if nothing has changed, a list is the same
+ * array as before.
+ */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

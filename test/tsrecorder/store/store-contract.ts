@@ -167,7 +167,7 @@ export function describeStore(
       for (const kind of ['cast', 'sidecar', 'notes'] as const) {
         expect(await store.stat(key, kind)).toBeUndefined();
       }
-      // the mark is removed, too: another recording with this key has no mark
+      // the session mark is removed, too, so a new recording with this key has no mark
       await store.finish(await finished(key, 'cast\n'));
       expect((await store.list())[0]).not.toHaveProperty('sessionMark');
     });

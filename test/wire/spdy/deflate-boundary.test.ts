@@ -25,7 +25,7 @@ function inflate(bytes: Uint8Array): Uint8Array | undefined {
   }
 }
 
-/** Returns true if zlib decodes stored blocks after these bytes to exactly their content. */
+/** Returns true if zlib decodes stored blocks that follow these bytes to exactly the content of the blocks. */
 function continues(bytes: Uint8Array): boolean {
   const whole = inflate(bytes);
   return (

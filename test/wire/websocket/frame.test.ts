@@ -22,7 +22,7 @@ interface Scanned {
   readonly payload: readonly number[];
 }
 
-/** Frames joined from their pieces, unmasked; checks the marks of each piece. */
+/** Returns the unmasked frames, joined from their pieces; checks the start and end marks of each piece. */
 function merge(pieces: readonly WebSocketPiece[]): readonly Scanned[] {
   const frames: Scanned[] = [];
   let payload: readonly number[] = [];

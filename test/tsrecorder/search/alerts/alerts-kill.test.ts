@@ -14,7 +14,9 @@ interface Recorder {
   readonly steps: readonly string[];
   /** Resolves when the process has reached this step `times` times, or has exited. */
   reached(step: string, times: number): Promise<void>;
-  /** Resolves when the process and its index processes have exited, because their shared standard error has ended. */
+  /**
+   * Resolves when the standard error ends, which the process shares with its index processes: all of them have exited.
+   */
   readonly over: Promise<unknown>;
 }
 

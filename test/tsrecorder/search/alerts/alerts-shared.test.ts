@@ -1,4 +1,4 @@
-/** Two recorders of one store with the same rules: one of them sends each alert. */
+/** Two recorders of one store with the same rules: only one of them sends each alert. */
 import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

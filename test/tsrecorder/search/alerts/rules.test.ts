@@ -130,7 +130,7 @@ describe('a rule with a pattern', () => {
     });
     const upload = openUpload(rig.recorder);
     upload.write(HEADER.replace('"width":80,"height":24', '"width":1000,"height":500'));
-    // costly controls exhaust the budget; after them, the output contains more text than the index reads
+    // costly control sequences exhaust the budget, and the output after them has more text than the index reads
     upload.write(line('\u001b#8'.repeat(2000)));
     for (let at = 0; at < 90; at += 1) upload.write(line(`${'hay '.repeat(16_000)}\r\n`, 2));
     upload.write(line('\u001b]0;a needle\u0007\r\n', 5));

@@ -22,7 +22,7 @@ export class ServerDouble {
   readonly aliases = new Map<string, string>();
   /** Faults of the next writes: each write gets one of them, in order. */
   readonly faults: Fault[] = [];
-  /** Number of 503 responses for requests whose path contains the key. */
+  /** Key: part of a path. Value: number of requests with this part that get a 503 response. */
   readonly unavailable = new Map<string, number>();
   /** Called before a write completes. */
   onBulk: (ids: readonly string[]) => void = () => undefined;
