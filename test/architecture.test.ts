@@ -204,10 +204,13 @@ const PACKAGE_OWNERS: Record<string, RegExp> = {
   socks: /^kube\/proxy-tunnel\.ts$/,
 };
 
-/** Modules without I/O and clocks. Pure files use only the synchronous functions of node:zlib. */
+/**
+ * Modules that pure files may import, because these modules use no I/O and no clocks. From node:zlib, pure files use
+ * only the synchronous functions.
+ */
 const PURE_MODULES = ['re2js', 'node:zlib'];
 
-/** Pure files, which use no clock, I/O and logger. */
+/** Pure files. They use no clock, no I/O and no logger. */
 const PURE =
   /^(wire\/|search\/|terminal\/|impersonation\/|access\/(?:rules|request-object)\.ts|recording\/policy\.ts|kube\/(status|request-info|exec-options|headers|canonical-target)\.ts|operator\/.*specs\.ts|tsrecorder\/store\/key\.ts)/;
 
@@ -236,7 +239,7 @@ const ROOMS: Record<string, readonly string[]> = {
 /** Maximum number of layers per folder. If a folder has this many layers, put new code into one of them. */
 const MOST_ROOMS = 12;
 
-/** Files that compose roles, talk to users, or belong to the demo cluster: these may read clocks. */
+/** Files that may read clocks: they compose roles, contain commands, or belong to the player. */
 const HAS_CLOCKS = /^(compose|cli|player)\/|^process\.ts$/;
 
 /**
@@ -322,7 +325,7 @@ interface Import {
   readonly file: string;
   readonly specifier: string;
   readonly typeOnly: boolean;
-  /** `import()`: the module is loaded when the line runs. */
+  /** True for `import()`, which loads the module only when the line runs. */
   readonly isLater: boolean;
 }
 
@@ -597,7 +600,7 @@ function loadedBy(entry: string, imports: readonly Import[]): ReadonlySet<string
   return loaded;
 }
 
-/** Returns the file of the repository that is imported. */
+/** Returns the repository file to which an import refers. */
 function targetOf({ file, specifier }: Pick<Import, 'file' | 'specifier'>): string {
   return relative(src, resolve(src, dirname(file), specifier))
     .split(sep)

@@ -11,7 +11,7 @@ beforeEach(() => {
   abort = new AbortController();
 });
 
-/** State of a promise. */
+/** Observes a promise. `seen` returns its value, its error, or `waiting`. */
 function watch<T>(promise: Promise<T>): { readonly seen: () => T | Error | 'waiting' } {
   let seen: T | Error | 'waiting' = 'waiting';
   promise.then(

@@ -342,7 +342,7 @@ describe('one person', () => {
     const { elevation } = await gateway.ask('GET', PODS, ...as('sre'));
     expect(elevation?.id).not.toBe(id);
     expect(elevation?.warning).toContain('until 2026-11-27T19:09:00.000Z');
-    // the same request again continues the access that is already granted
+    // a repeated request uses the access that is already granted
     expect((await gateway.ask('GET', PODS, ...as('sre'))).elevation?.id).toBe(elevation?.id);
   });
 

@@ -132,7 +132,7 @@ export async function openArena(
   };
 }
 
-/** Adds a caller with these rules to tailscaled. */
+/** Adds a caller with these rules to the double of tailscaled. */
 export function introduce(localApi: LocalApiDouble, caller: Caller, rules: readonly unknown[]): void {
   localApi.whois.set(caller.address, {
     ...userNode(),

@@ -17,7 +17,7 @@ import { FRAME, PREFACE, encodeFrame, readFrames } from './raw-http2.ts';
 import { listenOn } from '../support/listen.ts';
 
 export const HONEST = 'honest.example.org';
-/** Services with scripted responses: HTTP/1.1 and HTTP/2. */
+/** Host names of Services with scripted responses: the first over HTTP/1.1, the second over HTTP/2. */
 export const HOSTILE = 'hostile.example.org';
 export const HOSTILE_RPC = 'rpc.example.org';
 

@@ -161,7 +161,10 @@ function decodeStatus(block: Buffer): number {
   return Number((length & 0x80) === 0 ? value.toString('latin1') : huffmanDigits(value));
 }
 
-/** RFC 7541 appendix B for digits: 0 to 2 have five bits from 00000, the others six bits from 011001. */
+/**
+ * Decodes digits in the Huffman code of RFC 7541 appendix B. The codes of 0 to 2 have five bits and start at 00000; the
+ * codes of 3 to 9 have six bits and start at 011001.
+ */
 function huffmanDigits(bytes: Uint8Array): string {
   const bits = [...bytes].map((byte) => byte.toString(2).padStart(8, '0')).join('');
   let digits = '';

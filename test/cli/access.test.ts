@@ -1,4 +1,7 @@
-/** The list of access requests in a terminal. The requester chooses the reason, so it must not look like a decision. */
+/**
+ * The list of access requests in a terminal. The requester chooses the reason, so the reason must not look like a
+ * decision.
+ */
 import { once } from 'node:events';
 import { mkdtempSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:https';

@@ -1,4 +1,4 @@
-/** Clusters that named Secrets describe. */
+/** Clusters that are described by Secrets. The settings select the Secrets by name or by label. */
 import { once } from 'node:events';
 import { createServer, type Server } from 'node:https';
 import type { AddressInfo } from 'node:net';

@@ -15,8 +15,8 @@ import { startLocalApiDouble, taggedNode } from '../support/local-api-double.ts'
 import { recorderSettings } from '../support/settings.ts';
 
 /**
- * @param tags tags of the node that connects from 127.0.0.1; undefined: tailscaled does not know it, as behind
- * `serve`
+ * @param tags tags of the node that connects from 127.0.0.1; undefined: tailscaled does not know the node, as behind
+ * `tailscale serve`
  */
 async function open(settings: Readonly<Record<string, unknown>>, tags: readonly string[] | undefined) {
   const folder = mkdtempSync(join(tmpdir(), 'tc-identities-'));

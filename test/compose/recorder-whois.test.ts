@@ -101,7 +101,7 @@ describe('the identities of a recorder', () => {
     uploader.catch(() => undefined);
     // the recorder asks tailscaled who the uploader is, although its queries about the viewers are still pending
     await expect.poll(() => localApi.requests.some(({ url }) => url.includes('100.64.0.5'))).toBe(true);
-    // all viewers still wait, because a viewer whose request has timed out would no longer use a slot
+    // no viewer's request has timed out: such a request would have freed a slot for the query about the uploader
     expect(answered).toBe(0);
     resolve();
     expect(await uploader).toMatchObject({ kind: 'accepted' });

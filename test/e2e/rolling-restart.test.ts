@@ -19,7 +19,7 @@ beforeAll(async () => {
 
 afterAll(() => site.close());
 
-/** The key of all recorders of the store. The first recorder creates the key. */
+/** Path of the signing key that all recorders of the store share. The first recorder creates this file. */
 const evidenceKey = (): string => join(site.directory, 'evidence-key.pem');
 
 function startRecorder(name: string, port = 0): Promise<RoleProcess> {

@@ -5,7 +5,7 @@ import { fuzz, replay } from '../../fuzz/engine.ts';
 import { ensure, type FuzzTarget } from '../../fuzz/target.ts';
 import { TARGETS } from '../../fuzz/targets.ts';
 
-/** A verification run must be repeatable: it uses one seed, and a number of inputs instead of a time. */
+/** True for a verification run, which must be repeatable: it uses a fixed seed and a fixed number of inputs. */
 const VERIFYING = (process.env['CI'] ?? '') !== '';
 const SEARCH = VERIFYING ? { seconds: 3, maxRuns: 2000 } : { seconds: 2 };
 

@@ -1,4 +1,7 @@
-/** Clusters in API objects: allowed and forbidden effects of such objects on the gateway. */
+/**
+ * Clusters that are described by API objects: such objects may have some effects on the gateway and must not have
+ * others.
+ */
 import { describe, expect, it } from 'vitest';
 import { describeCluster, isForeignHost } from '../../src/kube/cluster-objects.ts';
 import { guardedLookup } from '../../src/kube/guarded-lookup.ts';

@@ -8,7 +8,10 @@ import { fileURLToPath } from 'node:url';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 
-/** Writes the name of each loaded package to the file `LOADED`, in threads as well. */
+/**
+ * Code that is preloaded into the process and its threads. It appends the name of each loaded package to a file, whose
+ * path is in the variable `LOADED`.
+ */
 const HOOK = `
 import { appendFileSync } from 'node:fs';
 import { registerHooks } from 'node:module';

@@ -2,7 +2,7 @@ import { Writable } from 'node:stream';
 import { expect, it } from 'vitest';
 import { joinSmallWrites } from '../../src/memory/join-writes.ts';
 
-/** Node's HTTP streams pass null, which the types do not allow. */
+/** A missing argument as Node.js's HTTP streams pass it: `null`, which the types do not allow. */
 const nothing = null as unknown as undefined;
 
 /** A stream whose writes complete on request. */

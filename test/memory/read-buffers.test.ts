@@ -6,7 +6,10 @@ import { createClient, openRig, type Rig } from '../proxy/rig.ts';
 const payload = randomBytes(6_000_000);
 const digest = createHash('sha256').update(payload).digest('hex');
 
-/** Responds to every request with the payload: chunks of odd sizes for `/chunks`, otherwise with a length. */
+/**
+ * Opens a gateway whose API server responds to every request with the payload: for `/chunks` in chunks of odd sizes,
+ * otherwise with `Content-Length`.
+ */
 async function openPayloadRig(): Promise<Rig> {
   const rig = await openRig({
     upstream: (connection) => {

@@ -2,7 +2,7 @@
 import type { Clock } from '../../src/operator/clock.ts';
 
 export interface FakeClock extends Clock {
-  /** Advances the time and runs due timers in order, with turns for promises in between. */
+  /** Advances the time and runs due timers in order. Promises settle between two timers. */
   advance(ms: number): Promise<void>;
   /** Time until the next timer; undefined without timers. */
   readonly nextInMs: number | undefined;

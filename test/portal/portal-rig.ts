@@ -18,7 +18,7 @@ import { startRecorderSpy, type RecorderSpy } from '../support/recorder-spy.ts';
 export const LIST = '/-/recordings/api/v1/recordings';
 export const ID = 'nGATE1CNTRL_2026-07-29T11%3A50%3A50.000000001Z';
 export const CAST = `${LIST}/${ID}/cast`;
-/** How each protocol reports an incomplete response to the client. */
+/** Errors with which the test clients report an incomplete response, over HTTP/1.1 and HTTP/2. */
 export const CUT = /aborted|NGHTTP2_INTERNAL_ERROR|stream reset: [28]$/;
 const PAGES: readonly (readonly [name: string, text: string])[] = [
   ['index.html', '<!doctype html>'],
@@ -28,7 +28,7 @@ const PAGES: readonly (readonly [name: string, text: string])[] = [
   ['assets/notes.txt', 'secret'],
 ];
 
-/** A built player. */
+/** Writes the files of a built player. Returns their folder. */
 async function writePages(): Promise<string> {
   const directory = await mkdtemp(join(tmpdir(), 'tailcast-pages-'));
   stack.push(() => rm(directory, { recursive: true, force: true }));
@@ -43,7 +43,7 @@ export interface PortalRig {
   client(name: 'h1' | 'h2'): Client;
   /** Ends the access of all viewers. */
   revoke(): void;
-  /** Stops the portal as its gateway does when it exits. */
+  /** Stops the portal as an exiting gateway does. */
   shutDown(): void;
   readonly watched: () => number;
   readonly log: readonly unknown[];

@@ -310,7 +310,7 @@ export interface Answer {
   /** Flat list of the received headers; over HTTP/2 without pseudo-headers. */
   readonly rawHeaders: readonly string[];
   readonly body: Buffer;
-  /** Flat trailers. */
+  /** Trailers as a flat list of names and values. */
   readonly trailers: readonly string[];
   /** Interim statuses, in order. */
   readonly interim: readonly number[];

@@ -111,7 +111,7 @@ interface Field {
 const required = (type: FieldType): Field => ({ type, required: true });
 const optional = (type: FieldType): Field => ({ type, required: false });
 
-/** Keys of each kind, in the order in which they are sent. */
+/** Keys of each kind of annotation, in the order in which the gateway sends the keys. */
 const FIELDS: Record<Annotation['kind'], Readonly<Record<string, Field>>> = {
   session: {
     id: required('text'),

@@ -5,9 +5,9 @@
  */
 
 /**
- * `running`: the upload is in progress, or may still be continued. `completed`: the end of the session is
- * proved. `interrupted`: the upload or the session ended without such a proof. `violated`: the gateway ended
- * the session because it could not understand the stream. `damaged`: the header of the file is unreadable.
+ * `running`: the upload is in progress, or may still be continued. `completed`: the end of the session is proved.
+ * `interrupted`: the upload or the session ended without such a proof. `violated`: the gateway ended the session
+ * because it could not understand the stream. `damaged`: the header of the cast is unreadable.
  */
 export const RECORDING_STATES = ['running', 'completed', 'interrupted', 'violated', 'damaged'] as const;
 export type RecordingState = (typeof RECORDING_STATES)[number];
@@ -68,7 +68,7 @@ export function resultKind(result: string | undefined): (typeof RESULT_KINDS)[nu
   return RESULT_WORDS.find((word) => word === result) ?? 'unknown';
 }
 
-/** One line for people: `0`, `42`, `client disconnected`, or `failed to start: ` with the message. */
+/** Returns the result as one line: `0`, `42`, `client disconnected`, or `failed to start: ` with the message. */
 export function resultText({
   result,
   resultMessage,

@@ -127,10 +127,9 @@ export type ResizeOrder = 'columnsFirst' | 'rowsFirst';
 const ID = /^(?:[A-Za-z0-9_-]|%[0-9A-F]{2}){1,128}_\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?Z$/;
 
 /**
- * Returns a file name for a recording. All file systems accept the name, and commands do not parse it as an
- * option.
+ * Returns a file name for a recording. All file systems accept the name, and commands do not parse it as an option.
  *
- * @param ending with its dot, e.g. `.cast`
+ * @param ending file extension with its dot, e.g. `.cast`
  */
 export function recordingFileName(id: string, ending: string): string {
   return `${id.replaceAll(/[^A-Za-z0-9_.%-]/g, '-').replace(/^[.-]/, '_')}${ending}`;

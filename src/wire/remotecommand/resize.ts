@@ -54,7 +54,7 @@ function parseSize(text: string): TerminalSize {
   const usual = USUAL_SIZE.exec(text);
   if (usual !== null) return { columns: Number(usual[1]), rows: Number(usual[2]) };
   if (EMPTY.test(text)) return { columns: 0, rows: 0 };
-  parseJsonObject(text); // the text is a valid JSON object after this line
+  parseJsonObject(text); // throws unless the text is a valid JSON object
   if (!MAY_HAVE_SIZE.test(text)) return { columns: 0, rows: 0 };
   const literals = memberLiterals(text);
   return { columns: dimension(literals, 'width'), rows: dimension(literals, 'height') };

@@ -386,7 +386,7 @@ function checkFrame({ opcode, fin, rsv = 0, payload, mask }: WebSocketFrame): vo
   if (opcode >= CONTROL_BIT) checkControl(fin, payload.length);
 }
 
-/** Returns the bytes of the extended length for a 7-bit length code. */
+/** Returns the number of bytes of extended length that follow a 7-bit length code. */
 function extendedBytes(code: number): number {
   if (code === LENGTH_64) return 8;
   return code === LENGTH_16 ? 2 : 0;

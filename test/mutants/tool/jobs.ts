@@ -1,4 +1,4 @@
-/** Files for the communication between the command and the workers. */
+/** Files and variables through which the command and its workers exchange data. */
 import { createHash } from 'node:crypto';
 import { join } from 'node:path';
 
@@ -10,9 +10,11 @@ export const JOBS_VARIABLE = 'MUTANTS_JOBS';
 
 /** The active change of processes that tests start; unset while the tool records the changes whose code is executed. */
 export const ACTIVE_VARIABLE = 'MUTANTS_ACTIVE';
-/** File in which such processes record each change whose code they executed, one per line. */
+/** File in which processes that tests start record each change whose code they executed, one per line. */
 export const SEEN_VARIABLE = 'MUTANTS_SEEN';
-/** Subfolder of the jobs, from which such processes load source files that contain all changes. */
+/**
+ * Subfolder of the folder of the jobs. From it, processes that tests start load source files that contain all changes.
+ */
 export const SWITCHED_FOLDER = 'switched';
 
 /** Marker file in the folder of the jobs, created when the time is over. Workers then start no further change. */

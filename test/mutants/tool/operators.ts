@@ -18,10 +18,10 @@ export interface Mutant {
 
 /**
  * - `condition`: the condition of an `if` or `?:` is negated, or a `!` is removed
- * - `comparison`: turned round
+ * - `comparison`: a comparison is negated: `===` becomes `!==`
  * - `boundary`: a comparison is off by one: `<` becomes `<=`
  * - `logic`: `&&` becomes `||`; `a ?? b` becomes `a`
- * - `return`: another truth
+ * - `return`: a returned boolean is negated
  * - `call`: a statement that only calls or throws is removed
  * - `limit`: a constant number is increased by one
  * - `entry`: an entry of a constant table is removed

@@ -42,7 +42,7 @@ const switches = {
   active: undefined as string | undefined,
   seen: new Set<string>(),
   questions: 0,
-  /** An uncaught exception. */
+  /** The first uncaught exception during a test. */
   stray: undefined as unknown,
 };
 
@@ -323,7 +323,7 @@ export default class MutantRunner extends TestRunner {
   }
 }
 
-/** Tests may replace the clock. */
+/** Kept because tests may replace `setTimeout` with a simulated one. */
 const realTimeout = setTimeout;
 const realClearTimeout = clearTimeout;
 

@@ -60,7 +60,7 @@ function open(
   return { buffer, budget, reported, takeAll, changed: () => wake.promise };
 }
 
-/** A file whose disk fails on request. */
+/** Opens a spill file whose reads or writes fail while the test sets `fails`. */
 async function brittle(fails: { write?: boolean; read?: boolean }): Promise<SpillFile> {
   const file = await openSpillFile(tmpdir());
   return {

@@ -45,7 +45,7 @@ function start({ tty = false, answers = () => true, ...more }: Options = {}) {
   const peer = createSpdyPeer();
   const parser = createSpdyParser();
   const headers = createHeaderInflater();
-  /** Bytes that the server received. */
+  /** Descriptions of the frames that the server received. */
   const received: string[] = [];
   const input = new Map<number, Buffer>();
   far.on('data', (chunk: Uint8Array) => {
@@ -68,7 +68,7 @@ function start({ tty = false, answers = () => true, ...more }: Options = {}) {
   return { session, near, far, peer, received, input, ...client };
 }
 
-/** Parses server frames like `ws`. */
+/** Collects the frames of the session with the receiver of `ws`. */
 function receive(session: Duplex) {
   const receiver = createServerFrameReceiver();
   const output: Buffer[][] = [[], [], [], [], []];

@@ -156,7 +156,7 @@ describe("a session with tailcast's recorder", () => {
   });
 });
 
-/** Output of a program according to the events of a cast. */
+/** Returns the output of a program as recorded in the events of a cast. */
 function outputOf({ lines }: FetchedCast): string {
   return lines
     .slice(1)

@@ -117,7 +117,7 @@ export function manifestsOf(yaml: string): readonly Manifest[] {
   });
 }
 
-/** Path below the repository → content. */
+/** Returns the files of the kustomize bases: path in the repository, and content. */
 export function kustomizeBases(helm: string): ReadonlyMap<string, string> {
   return new Map(
     BASES.flatMap((name) => {
