@@ -188,7 +188,7 @@ describe('access with an approval', () => {
       expect((await refusalOf(gateway.ask('GET', outside, ...as('sre')))).message).toContain(
         'group sre is only for requests in payments',
       );
-    // if the caller's rule later covers more namespaces, the earlier approval does not
+    // if the caller's rule later covers more namespaces, an earlier approval still covers only the former ones
     gateway.caller = alice;
     expect(await pendingId(gateway.ask('GET', PODS, ...as('sre')))).not.toBe(id);
   });

@@ -37,7 +37,7 @@ describe('a viewer who is no moderator', () => {
 });
 
 describe('a hostile recorder', () => {
-  /** Passes these lines to the gateway's code that receives acknowledgements. */
+  /** Passes these lines to the gateway's code as acknowledgements of a recorder. */
   function receive(...lines: readonly unknown[]) {
     const notes: string[] = [];
     const state = { starts: 0, end: '' };

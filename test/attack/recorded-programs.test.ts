@@ -476,7 +476,7 @@ describe('a session without a terminal', () => {
     expect(plainText(views.played)).toEqual(lines);
     expect(views.finds('"twothree0 kestrel"')).toBe(true);
     expect(views.alerts('fivesix')).toBe(true);
-    // every view contains the concealed text, but it is invisible in the player
+    // every view contains the concealed text, but the player does not show it
     expect(views.index.hidden).toBe(lines.slice(1).join('').length - 'two'.length);
   });
 });

@@ -1,4 +1,4 @@
-/** Composes the tailnet parts of a role, with a double of tailscaled. */
+/** Tests how the parts of a role that use the tailnet are composed, with a double of tailscaled. */
 import { createServer, type AddressInfo, type Server } from 'node:net';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

@@ -15,7 +15,7 @@ import { buildArchive, verifyObjects, type Archive, type Objects } from './archi
 
 const LOG = 'ab'.repeat(16);
 
-/** A log with a valid signature of an untrusted key, including the key. */
+/** Returns a log that an untrusted key has signed, and this key. */
 function strangersLog(...events: readonly LogEvent[]): Objects {
   return logOf(LOG, ...events);
 }

@@ -1,4 +1,7 @@
-/** A simulated disk that can return EIO and lose power. The disk is a library that is preloaded into the recorder. */
+/**
+ * A simulated disk that can return EIO and lose power. A library that is preloaded into the recorder simulates the
+ * disk.
+ */
 import { execFileSync } from 'node:child_process';
 import {
   existsSync,

@@ -1,4 +1,4 @@
-/** Recorders with one store for a scenario, and the checks of an auditor. */
+/** Starts the recorders and gateways of a scenario, which share one store, and opens this store as an auditor does. */
 import { generateKeyPairSync } from 'node:crypto';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -56,11 +56,14 @@ export interface Site extends AsyncDisposable {
   gateway(plan: GatewayPlan): GatewayProcess;
   recorder(machine: string, port?: number, timing?: Partial<RecorderTiming>): Promise<RecorderProcess>;
   readonly folder: string;
-  /** Private key that all recorders share, so that they trust each other. */
+  /** Path of the private key that all recorders share, so that they trust each other. */
   readonly evidenceKey: string;
   /** The store as an auditor reads it. */
   store(): Promise<RecordingStore>;
-  /** For each open session by id: the upload bytes in its signed copies. Empty if the store is a directory. */
+  /**
+   * Returns the number of upload bytes in the signed copies of each open session, by recording id. Empty if the store
+   * is a directory.
+   */
   signedBytes(): Promise<ReadonlyMap<string, number>>;
 }
 

@@ -41,7 +41,7 @@ it('an HTTP/1.1 body of chunks of one byte waits in few chunks', async () => {
   socket.write('POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n');
   socket.end(`${'1\r\nx\r\n'.repeat(BYTES)}0\r\n\r\n`);
   const request = await arrived.promise;
-  // the parser stops at the high-water mark
+  // the parser stops reading at the high-water mark of the stream
   await expect.poll(() => request.readableLength).toBeGreaterThan(8192);
   const buffered: unknown = Reflect.get(request, '_readableState');
   const { buffer } = buffered as { readonly buffer: readonly unknown[] };

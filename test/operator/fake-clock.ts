@@ -1,4 +1,4 @@
-/** A clock that only tests advance. */
+/** A clock that advances only when a test advances it. */
 import type { Clock } from '../../src/operator/clock.ts';
 
 export interface FakeClock extends Clock {

@@ -22,8 +22,8 @@ const NON_ZERO_EXIT = 'NonZeroExitCode';
 const EXIT_CAUSE = 'ExitCode';
 
 /**
- * @param bytes the complete error stream. An empty stream means success before v4. Since v4 it means that the
- *   connection ended without a result, a `failure` with reason `StatusMissing`.
+ * @param bytes the complete error stream. An empty stream means success before v4. Since v4, it means that the
+ * connection ended without a result, which is returned as a `failure` with reason `StatusMissing`.
  * @throws WireError `malformed` for a v4 body that is not a Status, `limit` over 64 KiB.
  */
 export function parseExitStatus(bytes: Uint8Array, protocolVersion: ChannelVersion): ExitStatus {
@@ -189,8 +189,8 @@ export interface StatusCollector {
   readonly bytes: Uint8Array;
   push(bytes: Uint8Array): void;
   /**
-   * Parses the complete stream. Returns undefined if the status is malformed, because this must not affect
-   * the recording, and after {@link MAX_PARSES} calls.
+   * Parses the complete stream. Returns undefined if the status is malformed, because a malformed status must not
+   * affect the recording. Also returns undefined after {@link MAX_PARSES} calls.
    */
   finish(): ExitStatus | undefined;
 }

@@ -1,4 +1,4 @@
-/** Changes with a known detecting test: a small sample of each folder, for every verification. */
+/** Changes for which a detecting test is known. Every verification judges this small sample of each folder. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';

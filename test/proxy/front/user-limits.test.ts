@@ -9,7 +9,7 @@ const peerFrom = (address: string): Peer => ({ address, port: 1, source: 'socket
 const limitsOf = (values: Partial<Parameters<typeof createUserLimits>[0]>): UserLimits =>
   createUserLimits({ requests: 100, connections: 100, bytes: 1000, headBytes: 100_000, ...values });
 
-/** An open connection of a user. */
+/** Opens a connection of a user. */
 function connect(limits: UserLimits, address = '100.64.0.1'): Peer {
   const peer = peerFrom(address);
   expect(limits.connected(peer)).toBe(true);
