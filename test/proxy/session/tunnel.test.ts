@@ -157,6 +157,33 @@ describe('a WebSocket that is not an exec, for a caller with enforced recording'
   });
 });
 
+describe('a port-forward that opens many streams', () => {
+  const target = '/api/v1/namespaces/default/pods/web-0/portforward';
+
+  it('waits, for each caller, and transfers all bytes', async () => {
+    const charged: string[] = [];
+    const portForwards = { rate: (caller: string): number => 50 * charged.push(caller) };
+    const { rig, server, seen } = await start(OFF, { portForwards });
+    const client = await askUpgrade(rig.port, { method: 'POST', headers: SPDY_V4, target });
+    await server;
+    const peer = createSpdyPeer();
+    const frames = [peer.open(1, 'error'), peer.open(3, 'stdout')];
+    const sentMs = performance.now();
+    for (const frame of frames) client.socket.write(frame);
+    await expect.poll(() => seen().toString('hex')).toBe(Buffer.concat(frames).toString('hex'));
+    expect(performance.now() - sentMs).toBeGreaterThan(90);
+    expect(charged).toEqual(['alice@example.com', 'alice@example.com']);
+  });
+
+  it('ends if the caller would have to wait too long', async () => {
+    const { rig } = await start(OFF, { portForwards: { rate: () => 60_000 } });
+    const client = await askUpgrade(rig.port, { method: 'POST', headers: SPDY_V4, target });
+    client.socket.write(createSpdyPeer().open(1, 'error'));
+    await client.reader.untilClosed();
+    await expect.poll(() => rig.accessLines).toMatchObject([{ status: 101, error: 'SESSION_LIMIT' }]);
+  });
+});
+
 describe('the access log', () => {
   it('has one entry for a session, after its end', async () => {
     const { rig, server } = await start(OFF);
