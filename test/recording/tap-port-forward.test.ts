@@ -27,7 +27,7 @@ function open(
   });
 }
 
-/** kubectl's streams for two connections: an error and a data stream each. */
+/** Returns kubectl's frames for one connection per port: an error stream and a data stream for each port. */
 function conversation(...ports: readonly string[]): Buffer {
   const deflater = deflaters();
   return Buffer.concat(

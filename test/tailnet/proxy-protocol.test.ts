@@ -15,7 +15,7 @@ function v1(line: string): Uint8Array {
   return new Uint8Array(Buffer.from(line, 'latin1'));
 }
 
-/** Version 2 by hand: version and command, family, payload. */
+/** Returns a header of version 2 from its parts in hex: the byte with version and command, the family, the payload. */
 function v2(command: string, family: string, payload: string): Uint8Array {
   const length = (payload.replaceAll(' ', '').length / 2).toString(16).padStart(4, '0');
   return hex(SIGNATURE + command + family + length + payload);

@@ -1,6 +1,6 @@
 /**
- * Containers of the chart's pods as real processes: the entry point of the stock image (containerboot) with real
- * tailscaled, and tailcast, with the variables and files of the chart.
+ * Runs the containers of the chart's pods as real processes, with the variables and files of the chart: tailcast, and
+ * the entry point of the stock image (containerboot) with a real tailscaled.
  */
 import { once } from 'node:events';
 import {
@@ -87,7 +87,7 @@ async function startPod(
   tailscaled: string,
 ): Promise<void> {
   folder = join(rig.folder, POD);
-  // The pod's user is not the user of the tests, so the folder must be accessible.
+  // Processes of the pod run as another user than the tests, so the folder must be accessible to all users.
   chmodSync(rig.folder, 0o755);
   const pod = manifests.find(
     (manifest): manifest is Workload =>

@@ -216,7 +216,7 @@ describe.each(versions)('Kubernetes %s', (version) => {
       expect([code, stdout.toString()]).toEqual([0, 'gotten\n']);
       expect(asked('gotten')).toEqual(['get 101']);
     } else {
-      // since 1.35 an upgrade by GET also needs `create`; kubectl then tries SPDY
+      // since 1.35, an upgrade by GET also needs `create`, so the API server refuses; kubectl then tries SPDY
       expect([code, stdout.toString()]).toEqual([1, '']);
       expect(stderr.toString()).toContain('cannot create resource "pods/exec"');
       expect(asked('gotten')).toEqual(['get 403', 'create 403']);

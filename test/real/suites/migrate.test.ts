@@ -2,7 +2,7 @@
  * Rehearses a migration from the reference (Tailscale's operator and tsrecorder) step by step, with a rollback at each
  * step. The API server proxy of the reference is built from its module. There are recordings in a bucket, a running
  * shell and a running watch. Two parts of the reference are simulated, because they are closed or need Tailscale's
- * control server: a recorder with the upload protocol and the object layout of tsrecorder, and the objects that the
+ * control server. These are a recorder with tsrecorder's upload protocol and object layout, and the objects that the
  * operator creates.
  */
 import { createServer, type Server } from 'node:http';

@@ -1,7 +1,7 @@
 /**
- * The pages of the portal in Chromium for three tailnet identities at once, in front of a real API server: a request of
- * plain kubectl, its decision and its revocation, and the control of a running session. Each browser context reaches
- * the gateway through the tailscaled of its user.
+ * The pages of the portal in Chromium for three tailnet identities at once, in front of a real API server. Covers an
+ * access request of plain kubectl, its decision and its revocation, and the control of a running session. Each browser
+ * context reaches the gateway through the tailscaled of its user.
  */
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';

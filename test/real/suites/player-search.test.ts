@@ -1,6 +1,6 @@
 /**
- * Search on the page: finds a session by screen content and by properties, and the time of a hit, within the viewer
- * rules.
+ * Search on the page finds sessions by screen content and by properties, and the time of a hit, but only in sessions
+ * that the viewer may see.
  */
 import type { BrowserContextOptions, Locator, Page } from 'playwright-core';
 import { beforeAll, beforeEach, describe, expect, it } from 'vitest';

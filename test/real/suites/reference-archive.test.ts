@@ -1,6 +1,6 @@
 /**
- * Recordings that tsrecorder (part of *the reference*) left in a bucket of a real S3 server, and in a directory, next
- * to recordings of our recorder: listed, played, searched, verified and removed.
+ * Lists, plays, searches, verifies and removes recordings that tsrecorder (part of *the reference*) left in a bucket of
+ * a real S3 server, or in a directory. Recordings of tailcast's recorder are next to them.
  */
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

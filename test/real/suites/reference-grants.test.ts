@@ -1,6 +1,7 @@
 /**
- * Grants at the API server proxy of the reference (Tailscale's operator and tsrecorder) and at our gateway on one
- * tailnet: the user and groups that the API server sees, and the recorder that stores the session.
+ * Compares the effect of grants at the API server proxy of the reference (Tailscale's operator and tsrecorder) and at
+ * our gateway, on one tailnet. Checks the user and groups that the API server sees, and the recorder that stores the
+ * session.
  */
 import { createServer, connect, isIPv4, type Server } from 'node:net';
 import { once } from 'node:events';

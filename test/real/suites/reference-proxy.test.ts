@@ -1,6 +1,6 @@
 /**
- * The reference's own API-server proxy and session hijacker, unmodified, in front of a real API server: sessions
- * through it are recorded like sessions through tailcast's gateway, in tailcast's recorder.
+ * The reference's own API-server proxy and session hijacker, unmodified, in front of a real API server. tailcast's
+ * recorder must record sessions through this proxy like sessions through tailcast's gateway.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createPod } from '../cases/case.ts';

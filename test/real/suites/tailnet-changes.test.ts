@@ -1,6 +1,6 @@
 /**
- * Users and their sessions when the tailnet changes or parts of it fail: a removed node, a removed grant, and outages
- * of the control server, of the gateway's tailscaled, of the recorder and of its node.
+ * Users and their sessions when a node or a grant is removed, and during outages of the control server, the gateway's
+ * tailscaled, the recorder and the recorder's node.
  */
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { createPod } from '../cases/case.ts';

@@ -1,6 +1,6 @@
 /**
- * Users of a tailnet with a cluster: kubectl on each user's node, through the tailnet, to gateways next to the proxy
- * node's tailscaled, in front of a real API server. The recorder node stores sessions in a real bucket.
+ * Users of a tailnet work with a real API server: kubectl on each user's node connects through the tailnet to gateways
+ * next to the proxy node's tailscaled. The recorder node stores sessions in a real bucket.
  */
 import { connect as connectTcp, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';

@@ -226,7 +226,10 @@ function createArrivals<T>(): Arrivals<T> & { add(item: T): void } {
   };
 }
 
-/** A plain server on 127.0.0.1, the target of userspace nodes; returns the remote end of each connection. */
+/**
+ * Starts a plain server on 127.0.0.1, to which userspace nodes forward connections. `arrivals` contains the remote end
+ * of each connection.
+ */
 async function listen(
   serve?: (socket: Socket) => void,
 ): Promise<{ server: Server; arrivals: Arrivals<Peer> }> {

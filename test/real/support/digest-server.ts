@@ -12,8 +12,8 @@ export interface DigestServer {
  * Starts the server on this machine, because the kubelet double forwards a port of a pod to the same port of this
  * machine.
  *
- * @param framing `half-close`: the body ends with the input; `length`: four bytes contain its length, for clients
- * without half-close
+ * @param framing `half-close`: the body ends with the input; `length`: the first four bytes contain the length of the
+ * body, for clients without half-close
  */
 export async function startDigestServer(framing: 'half-close' | 'length'): Promise<DigestServer> {
   const server = createServer({ allowHalfOpen: true }, (socket) => {

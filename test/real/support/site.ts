@@ -1,6 +1,6 @@
 /**
- * tailcast as installed: each role in its own process, started from the command line, next to the tailscaled of its
- * node, in front of a real API server and with a real bucket.
+ * tailcast as installed: each role is its own process, started from the command line next to the tailscaled of its
+ * node. The API server and the bucket are real.
  */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -36,7 +36,7 @@ const TIMES = [
 const NODES = ['n1', 'n1_2', 'n%C3%A4', 'n ot', '.hidden'];
 const MARKS = ['a', 'b'].map((digit) => digit.repeat(32));
 
-/** Names in a store: node and time of a recording. */
+/** Random node and time of a recording; file names in a store consist of these. */
 const name = fc.oneof(
   { weight: 6, arbitrary: fc.tuple(fc.constantFrom(...NODES), fc.constantFrom(...TIMES)) },
   { weight: 1, arbitrary: fc.constant(['n1', '2026-07-29T11:50:50Zz'] as const) },

@@ -14,7 +14,8 @@ interface PlayerModule {
 
 /**
  * Parses a recording with asciinema-player's own parser, for comparison. The package does not export the parser, so
- * this function gets it from the player's core: the core resolves a parser by name and stores it in its source object.
+ * this function gets the parser from the player's core. The core resolves a parser by name and stores the parser in its
+ * source object.
  */
 export async function parseLikePlayer(text: string): Promise<PlayerRecording> {
   const folder = fileURLToPath(new URL('../../../node_modules/asciinema-player/dist/', import.meta.url));

@@ -44,7 +44,7 @@ function scanAll(segments: readonly Uint8Array[], options: WebSocketScannerOptio
   const pieces = segments.flatMap((segment) => {
     const chunk = segment.slice();
     const pushed = scanner.push(chunk).map((piece) => ({ ...piece, bytes: piece.bytes.slice() }));
-    chunk.fill(0xdd); // the caller reuses its buffer; masks must have been copied
+    chunk.fill(0xdd); // the caller reuses its buffer, so the scanner must have copied the masks
     return pushed;
   });
   expect(scanner.atBoundary).toBe(true);
