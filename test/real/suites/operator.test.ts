@@ -74,7 +74,9 @@ async function startOperator(): Promise<Program> {
   return launchOperator(rig, { kubeconfig: operatorKubeconfig, controlUrl: tailnet.controlUrl, apiKey });
 }
 
-/** Returns a Recorder resource in the reference's format; its image stands in for a recorder with S3. */
+/**
+ * Returns a Recorder resource in the reference's format. Its pods run a simulated image instead of a recorder with S3.
+ */
 function recorder(name: string, spec: object = {}): object {
   return {
     apiVersion: 'tailscale.com/v1alpha1',
