@@ -128,7 +128,7 @@ function createFailureCounters({ labelled }: MetricMakers) {
     ),
     upstreamFailures: labelled(
       'tailcast_upstream_failures_total',
-      'Exchanges with the API server that failed, by error code.',
+      'Failed exchanges with the API server, by error code.',
       'code',
       ['UPSTREAM_UNAVAILABLE'],
     ),
@@ -205,7 +205,7 @@ function createRequestMetrics(registry: Registry, makers: MetricMakers) {
   makers.gauge('tailcast_requests_in_flight', 'Requests in flight, including sessions.', () => inFlight);
   const transferred = new Counter({
     name: 'tailcast_body_bytes_total',
-    help: 'Body bytes relayed, by direction.',
+    help: 'Relayed body bytes, by direction.',
     labelNames: ['direction'],
     registers,
     collect: () => {

@@ -53,7 +53,7 @@ export function createRecorderMetrics(
 /** Metrics of uploads. */
 function createUploadMetrics({ counter, labelled, histogram }: MetricMakers) {
   return {
-    receivedBytes: counter('tailcast_recorder_received_bytes_total', 'Bytes of session uploads received.'),
+    receivedBytes: counter('tailcast_recorder_received_bytes_total', 'Received bytes of session uploads.'),
     durableBytes: counter(
       'tailcast_recorder_durable_bytes_total',
       'Durable and acknowledged bytes of session uploads.',
@@ -161,7 +161,7 @@ function createStoreMetrics({ counter, labelled, gauge }: MetricMakers) {
     ),
     untrusted: gauge(
       'tailcast_recorder_untrusted_sessions',
-      'Sessions in the shared bucket without the signature of a trusted recorder. They stay in the bucket unchanged.',
+      'Sessions in the shared bucket without the signature of a trusted recorder. tailcast keeps them unchanged.',
     ),
   };
 }
