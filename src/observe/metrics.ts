@@ -160,7 +160,7 @@ function createLateMetrics({ labelled, gauge }: MetricMakers) {
     ),
     journalsUnreadable: gauge(
       'tailcast_journal_unreadable',
-      'Unreadable files with pending output, and directories of gateways with another key.',
+      'Damaged files with pending output, plus directories that need the key of another gateway.',
     ),
     journalRefusals: labelled(
       'tailcast_journal_refusals_total',
