@@ -271,7 +271,7 @@ describe.skipIf(problem !== undefined)('the chart of a release', () => {
     return ready === true ? true : undefined;
   }
 
-  /** kubectl's plugin, from the release. */
+  /** Installs tailcast's kubectl plugin from the release, in a folder below `home`. */
   function plugin(home: string): string {
     const folder = join(home, 'plugin');
     mkdirSync(folder);

@@ -178,7 +178,7 @@ describe('a gateway on a k3s server', () => {
     return gateway;
   }
 
-  /** kubectl of alice, through the tailnet. */
+  /** Runs kubectl as alice, through the tailnet. */
   async function asAlice(gateway: RunningGateway, ...args: readonly string[]) {
     const alice = tailnet.node('alice');
     const [address = ''] = (await tailscale('ip', '-4')).split('\n');

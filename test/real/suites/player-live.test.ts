@@ -75,7 +75,7 @@ describe('the wall', () => {
     expect(await phone.evaluate<boolean>('document.documentElement.scrollWidth <= innerWidth')).toBe(true);
     await phone.screenshot({ path: shot('wall-phone'), fullPage: true });
     await phone.context().close();
-    // the keyboard moves from tile to tile
+    // the keyboard opens the session of a tile
     await page.getByRole('link', { name: 'wall-2' }).press('Enter');
     await page.locator('.terminal').getByText('this is wall-2').waitFor();
     await endSession(two);

@@ -176,7 +176,7 @@ describe('the command palette', () => {
 
   it('opens with a button, and searches', async () => {
     const page = await open('#/', { ...PHONE, reducedMotion: 'reduce' });
-    // the page knows from the list that this recorder has no index
+    // waits for the list of recordings, which tells the page that this recorder has no index
     await page.locator('tbody tr[data-id]').first().waitFor();
     await page.getByRole('button', { name: 'Commands' }).click();
     await page.getByRole('combobox', { name: 'Find a command' }).fill('unheard-of');

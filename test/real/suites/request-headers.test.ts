@@ -216,7 +216,7 @@ describe('an API server that accepts the CA of request headers for logins', () =
         apiServerFlags: [
           `--client-ca-file=${authority.certificatePath}`,
           `--requestheader-client-ca-file=${authority.certificatePath}`,
-          // with this CA, an API server without allowed names does not start
+          // an API server with the same CA for logins and request headers starts only with a list of allowed names
           '--requestheader-allowed-names=tailcast-gateway',
           '--requestheader-username-headers=X-Remote-User',
           '--requestheader-group-headers=X-Remote-Group',

@@ -53,7 +53,7 @@ const START = BigInt(Date.parse('2026-02-03T04:05:06Z')) * 1_000_000n;
 const name = (...names: string[]): fc.Arbitrary<string> => fc.constantFrom(...names);
 const made: fc.Arbitrary<Made> = fc.record({
   nodeId: name('nA', 'nB'),
-  // several uploads start in one millisecond, sometimes more than the index can number
+  // several uploads start in one millisecond, sometimes more uploads than the index can number within a millisecond
   at: fc.oneof(
     fc.integer({ min: 0, max: 60 }).map((n) => n * 100_000),
     fc.integer({ min: 0, max: 99 }),

@@ -178,7 +178,7 @@ function questions(): readonly string[] {
 describe.each(VIEWERS)('a viewer with the rules $rules', ({ user, sees }) => {
   const hidden = ALL.filter((number) => !(sees as readonly number[]).includes(number));
   const expectNothingHidden = (body: string, asked: string): void => {
-    // the response repeats the query
+    // removes the query, which the response repeats
     const answered = body.replaceAll(/"query":"(?:[^"\\]|\\.)*"/g, '');
     for (const number of hidden) expect(answered, asked).not.toMatch(ownWords(number));
   };

@@ -343,7 +343,7 @@ async function receive(bytes: Uint8Array, isServer: boolean): Promise<Verdict> {
   receiver.on('error', () => {
     failed = true;
   });
-  receiver.write(Buffer.from(bytes)); // a copy: ws unmasks in place
+  receiver.write(Buffer.from(bytes)); // copies the bytes, because ws unmasks in place
   await new Promise(setImmediate); // a stream reports its error on the next tick
   return { seen, failed };
 }
