@@ -15,7 +15,7 @@ import { VERSION } from './version.ts';
 const KINDS = ['spool', 'gateway state'] as const;
 
 export interface FolderFormat {
-  /** Name of the kind of directory, for messages. */
+  /** Name of the kind of directory, as messages show it. */
   readonly kind: (typeof KINDS)[number];
   /** Format that this version of tailcast writes. It reads this format and all earlier formats. */
   readonly format: number;

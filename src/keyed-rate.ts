@@ -9,9 +9,9 @@ export interface KeyedRateOptions {
 }
 
 /**
- * Counts an amount of a key. An amount of 0 only reads the state.
+ * Adds an amount to the use of a key. An amount of 0 changes nothing.
  *
- * @returns the time until the key is within its rate, in milliseconds; 0 if it is
+ * @returns the time until the key is within its rate, in milliseconds; 0 if it already is
  */
 export type KeyedRate = (key: string, amount: number) => number;
 
@@ -20,7 +20,7 @@ const MAX_KEYS = 10_000;
 
 export function createKeyedRate({ perSecond, burst, monotonicMs }: KeyedRateOptions): KeyedRate {
   const perMs = perSecond / 1000;
-  /** Time at which each key has used no more than its rate since its burst. */
+  /** For each key, the time from which its use no longer exceeds its rate. */
   const dueMs = new BoundedMap<number>(MAX_KEYS);
   return (key, amount) => {
     const nowMs = monotonicMs();

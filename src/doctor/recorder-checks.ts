@@ -12,7 +12,7 @@ export interface RecorderFacts {
   /** Returns the `ip:port` of each online tailnet node with one of the tags. */
   readonly resolveTags: (tags: readonly string[]) => Promise<readonly string[]>;
   readonly dial: (address: string, signal: AbortSignal) => Promise<Duplex>;
-  /** Returns the tailnet node that has an address. All addresses of a node belong to the same recorder. */
+  /** Returns the tailnet node to which this address belongs. All addresses of a node belong to the same recorder. */
   readonly nodeOf: (address: string) => string;
 }
 

@@ -4,7 +4,7 @@ import { failed, ok, warning, type Check } from './checks.ts';
 
 export interface TailnetFacts {
   readonly socketPath: string;
-  /** Status of tailscaled with all peers. All checks share one request. */
+  /** Status of tailscaled with all peers. Requested only once, for all checks. */
   readonly status: () => Promise<TailnetStatus>;
   /** True if the role expects PROXY headers from `tailscale serve`. */
   readonly proxyProtocol: boolean;

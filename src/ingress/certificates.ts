@@ -11,7 +11,7 @@ import { matchesHost, type IngressTable, type TableCertificate } from '../wire/i
 export interface TableCertificates extends CertificateSource {
   /**
    * Replaces the current certificates with the certificates of a new table. If one of them is invalid, the previous
-   * certificates stay.
+   * certificates stay in use.
    *
    * @throws TailcastError `CERTIFICATE_UNAVAILABLE`
    */

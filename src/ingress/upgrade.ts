@@ -8,7 +8,7 @@ export interface Switch {
   readonly client: Duplex;
   /** Bytes that the client sent directly after its request. */
   readonly head: Buffer;
-  /** Upgrade request to the Service, which has not been sent yet. */
+  /** Upgrade request for the Service. The request has not been sent yet. */
   readonly request: ClientRequest;
   readonly unreachable: (error: unknown) => void;
   readonly onEnd: (outcome: 'served' | 'broken') => void;

@@ -78,7 +78,7 @@ export interface ApiServerOptions {
   readonly resolved?: KubeconfigContext | undefined;
   /** Paths of kubeconfig files. They take precedence over `inCluster`. */
   readonly kubeconfig?: readonly string[] | undefined;
-  /** Resolver of host names, which may reject addresses. Default: the resolver of the OS. */
+  /** Resolves host names, and may reject addresses. Default: the resolver of the OS. */
   readonly lookup?: LookupFunction | undefined;
   /** Default: `current-context` of the kubeconfig. */
   readonly context?: string | undefined;

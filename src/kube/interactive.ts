@@ -185,7 +185,7 @@ function resourceName({ resource }: RequestInfo): string {
   return resource.split(':', 1)[0] ?? '';
 }
 
-/** HTTP methods that only read, for paths without a resource; in lower case as in `RequestInfo`. */
+/** HTTP methods that only read, in requests for paths without a resource; in lower case as in `RequestInfo`. */
 const READ_METHODS: ReadonlySet<string> = new Set(['get', 'head', 'options']);
 const READS: ReadonlySet<string> = new Set(['get', 'list', 'watch']);
 

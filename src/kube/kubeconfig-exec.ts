@@ -72,7 +72,7 @@ async function runPlugin(options: ExecCredentialOptions): Promise<TimedCredentia
         else reject(pluginError(options, command, error, stderr));
       },
     );
-    // The input is closed, so that a plugin that reads it does not wait.
+    // The standard input is closed, so that a plugin that reads it does not wait.
     child.stdin?.on('error', () => {});
     child.stdin?.end();
   });

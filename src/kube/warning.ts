@@ -1,6 +1,6 @@
 /**
- * Values of the `Warning` header (RFC 7234 section 5.5), which kubectl prints. Their form is that of the parser in
- * `k8s.io/apimachinery/pkg/util/net`.
+ * Values of the `Warning` header (RFC 7234 section 5.5), which kubectl prints. They have the form that the parser in
+ * `k8s.io/apimachinery/pkg/util/net` accepts.
  */
 import { bearerSubprotocols, headerLines } from './headers.ts';
 

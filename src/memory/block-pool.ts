@@ -67,7 +67,7 @@ export function adoptBlock(view: Uint8Array): Buffer | undefined {
   return block;
 }
 
-/** Returns a block to the pool. The caller must not use its views any more. */
+/** Returns a block to the pool. The caller must not use views of the block any more. */
 export function giveBlock(block: Buffer): void {
   free.push(block);
   timer ??= setInterval(tidy, TIDY_MS).unref();

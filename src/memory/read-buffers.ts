@@ -1,8 +1,8 @@
 /**
  * Memory for data from the API server. All connections read into one shared buffer, from which each piece of data is
  * copied immediately. Larger pieces are copied to blocks, which are reused after the client's socket has written the
- * data. Without reuse, a 50 MB list would create 50 MB of garbage outside of the heap; its collection took a quarter of
- * the CPU time.
+ * data. Without reuse, a 50 MB list would create 50 MB of garbage outside of the heap. In a test, the collection of
+ * this garbage took a quarter of the CPU time.
  *
  * The caller of `take` may use the piece until it calls `give`. To pass the piece to a stream, the caller must use
  * `releaseOf` as the callback of the write. The garbage collector frees a piece that is never released, for example
@@ -52,7 +52,7 @@ export function give(piece: Uint8Array): void {
   blocks.get(piece.buffer)?.release();
 }
 
-/** True if the caller must `give` the piece. */
+/** True if the caller must return the piece with `give`. */
 export function isPooled(piece: Uint8Array): boolean {
   return blocks.has(piece.buffer);
 }

@@ -125,8 +125,8 @@ function quote(text: string): string {
 const SAFE_TEXT = /^[\x20\x21\x23-\x5b\x5d-\x7e]*$/;
 
 /**
- * Cached text of the current second. `toISOString` takes a microsecond, and within a second only the milliseconds
- * change.
+ * Cached text of the current second, because a call of `toISOString` costs about 1 µs, and within a second only the
+ * milliseconds change.
  */
 let isoSecond = -1;
 let isoPrefix = '';

@@ -103,7 +103,7 @@ export interface Events {
   bufferFileLost(event: SessionFields & { readonly reason: string }): void;
   /** The stream of a recorded session could not be parsed; the gateway ends the session. */
   sessionViolated(event: SessionFields & { readonly reason: string }): void;
-  /** The gateway responded to a request with its own error. */
+  /** The gateway itself responded to a request with an error. */
   requestRefused(event: {
     readonly id?: string;
     readonly code: ErrorCode;
@@ -134,7 +134,7 @@ export interface Events {
   drainEnded(event: { readonly cutRequests: number; readonly cutSessions: number }): void;
 }
 
-/** Creates the events of a process, which use its metrics and its logger. */
+/** Creates the event functions of a process, which use the metrics and the logger of the process. */
 export function createEvents(metrics: Metrics, log: Logger): Events {
   return {
     sessionStarted(event) {

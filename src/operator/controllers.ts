@@ -266,7 +266,7 @@ export function ingressGroupController(
       },
       ...(ingresses ? [{ ...INGRESSES, names: groupsOf }] : []),
       // Endpoints matter only for Tailscale Services, which several clusters can serve: if no endpoint in this cluster
-      // is ready, another cluster takes the callers.
+      // is ready, callers connect to another cluster.
       ...(services && tailnetServices
         ? [
             {

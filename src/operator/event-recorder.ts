@@ -1,6 +1,6 @@
 /**
- * Kubernetes Events about resources, which `kubectl describe` shows. A repeated event increases the count of the
- * existing Event.
+ * Writes Kubernetes Events about resources. `kubectl describe` shows these Events. A repeated event increases the count
+ * of the existing Event.
  */
 import { BoundedMap } from '../bounded-map.ts';
 import { errorText } from '../errors.ts';
@@ -32,7 +32,7 @@ const NAMESPACE = 'default';
 const REPEAT_AFTER_MS = 300_000;
 const MAX_REMEMBERED = 1000;
 const MAX_MESSAGE = 1024;
-/** Maximum length of the resource's name within the name of an Event, which may have 253 characters. */
+/** Maximum length of the resource's name within the name of an Event. The name of an Event may have 253 characters. */
 const MAX_SUBJECT_NAME = 230;
 
 interface RecentEvent {

@@ -54,7 +54,7 @@ const nodesSchema = z.object({
 });
 const problemSchema = z.object({ code: z.number().optional(), message: z.string().default('') });
 
-/** gRPC's NOT_FOUND. Some versions of Headscale return a database error instead. */
+/** gRPC's NOT_FOUND. For a missing object, some versions of Headscale return a database error instead. */
 const NOT_FOUND = 5;
 
 /** Creates the adapter. */

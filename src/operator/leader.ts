@@ -13,7 +13,10 @@ import type { KubeClient } from './kube-client.ts';
 
 /** Duration of the Lease. If the leader has not renewed the Lease for this time, another process takes over. */
 const LEASE_SECONDS = 15;
-/** If the leader cannot renew the Lease for this time, it stops leading, which is before the Lease expires. */
+/**
+ * If the leader cannot renew the Lease for this time, it stops leading. This time is shorter than `LEASE_SECONDS`, so
+ * the leader stops before another process takes over.
+ */
 const RENEW_DEADLINE_MS = 10_000;
 const RETRY_MS = 2_000;
 

@@ -8,7 +8,7 @@ export interface ControlFacts {
   /** Tags of tailnet nodes whose resource specifies no tags. */
   readonly defaultTags: readonly string[];
   readonly proxyGroups: boolean;
-  /** Nodes of the tailnet. All checks share one request. */
+  /** Nodes of the tailnet. Requested only once, for all checks. */
   readonly nodes: () => Promise<readonly TailnetNodeEntry[]>;
 }
 

@@ -161,7 +161,7 @@ function isWaiting({ reason, message }: Condition): boolean {
   );
 }
 
-/** Returns the first texts, and the number of the remaining ones. */
+/** Joins the first texts, and appends the number of the omitted texts. */
 export function some(texts: readonly string[]): string {
   const more = texts.length - SHOWN;
   return texts.slice(0, SHOWN).join('; ') + (more > 0 ? `; and ${more} more` : '');

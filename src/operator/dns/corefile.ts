@@ -22,7 +22,7 @@ export function withoutStub(corefile: string): string {
   return corefile.slice(0, begin) + corefile.slice(end + END.length).replace(/^\n/, '');
 }
 
-/** Returns the domains of the server blocks, which precede each outermost brace. */
+/** Returns the domains of the server blocks. The domains of a block precede its outermost brace. */
 function zonesOf(corefile: string): ReadonlySet<string> {
   const zones = new Set<string>();
   let depth = 0;

@@ -250,7 +250,7 @@ function grant(
     return grantRoutes(deps, group, members, choices.networks, inTurn);
   }
   const asked = requests
-    // The ports of an Ingress depend on its name in the tailnet, which may be unknown.
+    // The ports of an Ingress depend on its name in the tailnet, and this name may be unknown.
     .filter(({ member, dnsName }) => member.type === 'svc' || dnsName !== undefined)
     .map((request) => ({ member: request.member, ports: webOf({ mode, nodes }, request, [])?.ports ?? [] }))
     .filter(({ member, ports }) => member.type === 'svc' || ports.length > 0);

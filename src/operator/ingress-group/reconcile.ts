@@ -197,7 +197,8 @@ async function nodesOf(
 }
 
 /**
- * Releases the allocations of removed members, which the current configuration of the nodes no longer contains.
+ * Releases the allocations of members that were removed, so that the current configuration of the nodes no longer
+ * contains them.
  *
  * @returns the first failure
  */

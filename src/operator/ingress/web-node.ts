@@ -11,8 +11,8 @@ import { SERVICES, SERVICES_BY_NAME } from '../indexes.ts';
 import { existingName } from '../workload/proxy.ts';
 
 /**
- * Interval at which the operator reads certificate Secrets, in milliseconds. The operator may get these Secrets but
- * not watch them.
+ * Interval at which the operator reads certificate Secrets, in milliseconds. The operator polls because it has the
+ * right to `get` these Secrets, but not to `watch` them.
  */
 const SECRET_POLL_MS = 60_000;
 

@@ -1,7 +1,7 @@
 /**
  * The Tailscale Service of a ProxyGroup: one name for all its replicas. An annotation of the Service names its owner.
- * The format is that of the reference (Tailscale's operator), so that no operator takes over a Service of another one.
- * Pure.
+ * The format is that of the reference (Tailscale's operator), so that no operator takes over a Service that belongs to
+ * another operator. Pure.
  */
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';

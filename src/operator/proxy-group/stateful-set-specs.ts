@@ -94,7 +94,7 @@ export function gatewayStatefulSet(
         },
       },
       ...(tls.kind === 'self-signed'
-        ? // Clients trust the gateway's own CA, so its key must outlive the pod.
+        ? // Clients trust the gateway's own CA, so the CA's key must outlive the pod.
           { volumeClaimTemplates: [claimTemplate('state', group.labels, '16Mi', undefined)] }
         : {}),
     },

@@ -21,7 +21,7 @@ export async function leadServiceTo(
   const hasSelector = Object.keys(spec.selector ?? {}).length > 0;
   if (spec.type === 'ExternalName' && spec.externalName === externalName && !hasSelector) return;
   const { namespace, name, uid } = metadata;
-  // For ExternalName, the API server removes the fields of other types itself.
+  // When the type becomes ExternalName, the API server itself removes the fields that only other types have.
   const body = { metadata: { uid }, spec: { type: 'ExternalName', externalName, selector: null } };
   await client.patch(KINDS.service, { namespace, name }, { kind: 'merge', body });
 }

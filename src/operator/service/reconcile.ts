@@ -224,8 +224,8 @@ async function release(deps: ReconcilerDeps, service: Service, resource: Managed
 }
 
 /**
- * Returns the status without the entries of the Service's former proxy. A ProxyGroup exposes the Service now, and its
- * entries stay.
+ * Returns the status without the entries of the Service's former proxy. A ProxyGroup exposes the Service now, and the
+ * entries of the ProxyGroup stay.
  */
 async function withoutNode(
   { client, options }: ReconcilerDeps,

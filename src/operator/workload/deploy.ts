@@ -177,7 +177,7 @@ export function immutablePartsOf(existing: KubeObject): ImmutableParts {
 }
 
 /**
- * True if the selector or the volume claim templates differ, which are immutable. The operator then deletes the
+ * True if the selector or the volume claim templates differ. Both are immutable. The operator then deletes the
  * StatefulSet without its pods, and the new StatefulSet adopts them. The recreation itself therefore restarts no pod.
  */
 export function mustRecreate(existing: KubeObject, desired: DesiredStatefulSet): boolean {

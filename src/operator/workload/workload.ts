@@ -147,8 +147,8 @@ export function authSecretName(groupName: string, ordinal: number): string {
 }
 
 /**
- * Returns the purpose of a group's Secret, which its name shows. A Secret with any other name does not belong to the
- * group, even if it has the group's labels.
+ * Derives the purpose of a group's Secret from the name of the Secret. A Secret with any other name does not belong to
+ * the group, even if it has the group's labels.
  */
 export function secretRole(
   groupName: string,
