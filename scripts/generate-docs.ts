@@ -132,6 +132,9 @@ function errorsPage(): string {
 /** Descriptions of settings that several roles have. A description is the same for all of these roles. */
 const COMMON: Readonly<Record<string, string>> = {
   listen: 'address to accept connections on',
+  proxyProtocol:
+    'gateway: require a PROXY header before every connection, as from tailscale serve; recorder: additional loopback ' +
+    'address for viewers, with this requirement',
   kubeconfig: 'kubeconfig of the API server; default: account of the pod; the demo uses its own cluster',
   context: 'context of the kubeconfig; default: its current-context',
   socket: SOCKET_SETTING.description,
@@ -178,12 +181,17 @@ function sharedItem(key: string, description: string): string {
   });
   const [first] = found;
   if (first === undefined) throw new Error(`no role has the setting ${key}`);
-  const defaults = found.every(({ shown }) => shown === first.shown)
-    ? first.shown && `\`${first.shown}\``
-    : [...Map.groupBy(found, ({ shown }) => shown)]
-        .map(([shown, roles]) => `\`${shown ?? 'none'}\` (${roles.map(({ role }) => role).join(', ')})`)
-        .join(', ');
-  return item(key, first.setting, description, defaults);
+  const byDefault = Map.groupBy(found, ({ shown }) => shown ?? '');
+  const defaults =
+    byDefault.size === 1
+      ? first.shown && `\`${first.shown}\``
+      : [...byDefault]
+          .filter(([shown]) => shown !== '')
+          .map(([shown, roles]) => `\`${shown}\` (${roles.map(({ role }) => role).join(', ')})`)
+          .join(', ');
+  const words = found.flatMap(({ setting }) => setting.placeholder?.slice(1, -1).split('|') ?? []);
+  const placeholder = words.length === 0 ? undefined : `<${[...new Set(words)].join('|')}>`;
+  return item(key, { ...first.setting, placeholder }, description, defaults);
 }
 
 function settingItem(key: string, setting: Setting<unknown>): string {

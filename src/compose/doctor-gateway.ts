@@ -21,19 +21,14 @@ import { tailnetChecks } from '../doctor/tailnet-checks.ts';
 import { createSilentLogger } from '../observe/logger.ts';
 import { createLocalApiCertificates } from '../tailnet/local-api-certificates.ts';
 import { assertServiceWhois, type LocalApi } from '../tailnet/local-api.ts';
+import { assertPrivateProxyListener } from '../tailnet/proxied-listener.ts';
 import { findJournalKey } from '../recording/journal/journal-key.ts';
 import { clusterChecks, type ClusterDoctorParts } from './doctor-clusters.ts';
 import { openApiServer, ownHosts } from './gateway-upstream.ts';
 import { journalPlace } from './journals.ts';
 import { k3sKubeconfig } from './k3s.ts';
 import { readStaticIdentity } from './static-identity-file.ts';
-import {
-  assertPrivateProxyListener,
-  createLocalTailnet,
-  createStaticTailnet,
-  type Tailnet,
-  tlsKindOf,
-} from './tailnet.ts';
+import { createLocalTailnet, createStaticTailnet, type Tailnet, tlsKindOf } from './tailnet.ts';
 import { type DoctorOptions, MIB, type LocalStatus, openStatus } from './doctor.ts';
 
 /** Minimum free space in the state directory, in bytes: enough for certificates and a few temporary files. */

@@ -38,7 +38,9 @@ export function recorderChecks(config: RecorderConfig, options: DoctorOptions): 
   const places = bucket === undefined ? [store, ...spool] : spool;
   const spools = spoolsOf(config, bucket === undefined);
   return [
-    ...(local === undefined ? [] : tailnetChecks({ ...local, proxyProtocol: false })),
+    ...(local === undefined
+      ? []
+      : tailnetChecks({ ...local, proxyProtocol: config.proxyProtocol !== undefined })),
     ...(local === undefined ? [] : [uploadersCheck(config.uploaders, local.status)]),
     ...(local === undefined || config.trustedGateways.length === 0
       ? []

@@ -5,7 +5,7 @@ import type { SettingCheck } from '../config/settings.ts';
 import { assertLoopbackListener } from '../tailnet/static-identity.ts';
 import { assertReviewable } from './access-review.ts';
 import { splitRecorders } from './portal.ts';
-import { assertPrivateProxyListener } from './tailnet.ts';
+import { assertPrivateProxyListener } from '../tailnet/proxied-listener.ts';
 
 /** Checks that run after all settings of a gateway are read. */
 export const GATEWAY_CHECKS: readonly SettingCheck<typeof GATEWAY_SETTINGS>[] = [

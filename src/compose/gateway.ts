@@ -16,6 +16,7 @@ import { MAX_CONNECTIONS, type ProxyServer } from '../proxy/front/server.ts';
 import { createEventPoster } from '../recording/event-poster.ts';
 import { createRequestEvents } from '../recording/request-event.ts';
 import { createTailnetListener, type TailnetListener } from '../tailnet/listener.ts';
+import { assertPrivateProxyListener } from '../tailnet/proxied-listener.ts';
 import { assertLoopbackListener } from '../tailnet/static-identity.ts';
 import { openAccess } from './access.ts';
 import { cannotStart } from './cannot-start.ts';
@@ -25,13 +26,7 @@ import { loadPolicy } from './gateway-policy.ts';
 import { openUpstream, type GatewayUpstream } from './gateway-upstream.ts';
 import { openSettingDirectory } from './setting-directory.ts';
 import { readStaticIdentity } from './static-identity-file.ts';
-import {
-  assertPrivateProxyListener,
-  createLocalTailnet,
-  createStaticTailnet,
-  openCertificates,
-  type Tailnet,
-} from './tailnet.ts';
+import { createLocalTailnet, createStaticTailnet, openCertificates, type Tailnet } from './tailnet.ts';
 import { type GatewayOptions, openServer, requestLimits } from './gateway-server.ts';
 
 /** Number of connections beyond the limit to which the gateway still sends an error response. */

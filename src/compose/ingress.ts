@@ -10,9 +10,9 @@ import { createUpstreams } from '../ingress/upstreams.ts';
 import type { ListenAddress } from '../listen.ts';
 import { createTailnetListener, type TailnetListenerOptions } from '../tailnet/listener.ts';
 import { createLocalApi } from '../tailnet/local-api.ts';
+import { assertPrivateProxyListener } from '../tailnet/proxied-listener.ts';
 import { createWhois } from '../tailnet/whois.ts';
 import { fileCheck, tailscaledCheck } from './readiness.ts';
-import { assertPrivateProxyListener } from './tailnet.ts';
 import { SmallRole } from './small-role.ts';
 
 /** Maximum time for requests in flight after `signal` aborts, in milliseconds. */

@@ -2,7 +2,7 @@
 import type { RECORDER_SETTINGS } from '../config/recorder.ts';
 import { readableFiles, writableDirectories } from '../config/setting-paths.ts';
 import type { SettingCheck } from '../config/settings.ts';
-import { assertLoopbackRecorder } from './recorder-identities.ts';
+import { assertLoopbackRecorder, assertTrustedHeaders } from './recorder-identities.ts';
 import { assertStoreNamed, s3Settings } from './recorder-store.ts';
 import { assertSearchServer } from './search-settings.ts';
 import { parseTrustedGateway, parseViewRule } from '../tsrecorder/serving/viewing.ts';
@@ -28,5 +28,6 @@ export const RECORDER_CHECKS: readonly SettingCheck<typeof RECORDER_SETTINGS>[] 
   },
   { settings: ['trustedGateways', 'viewers'], check: assertViewersNamed },
   { settings: ['identity', 'listen', 'readListen', 'trustedGateways'], check: assertLoopbackRecorder },
+  { settings: ['identity', 'proxyProtocol'], check: assertTrustedHeaders },
   { settings: ['search', 'searchUrl', 'searchName', 'searchCredentials'], check: assertSearchServer },
 ];

@@ -5,6 +5,7 @@ import type { ReadinessCheck } from '../observe/ops-server.ts';
 import { isLoopback } from '../tailnet/addresses.ts';
 import type { IdentitySource } from '../tailnet/identity.ts';
 import { createLocalApi } from '../tailnet/local-api.ts';
+import { assertPrivateProxyListener } from '../tailnet/proxied-listener.ts';
 import { assertLoopbackListener } from '../tailnet/static-identity.ts';
 import { createWhois } from '../tailnet/whois.ts';
 import type { IdentifyUploader } from '../tsrecorder/serving/uploads.ts';
@@ -47,6 +48,19 @@ export function assertLoopbackRecorder({
   }
 }
 
+/** @throws TailcastError `CONFIG_INVALID` for a listener that cannot trust PROXY headers */
+export function assertTrustedHeaders({
+  identity,
+  proxyProtocol,
+}: Pick<RecorderConfig, 'identity' | 'proxyProtocol'>): void {
+  if (proxyProtocol === undefined) return;
+  assertPrivateProxyListener(proxyProtocol.host, 'proxyProtocol: the listener');
+  if (identity === 'tailscale') return;
+  const detail =
+    'proxyProtocol needs identity=tailscale: only tailscaled knows who has the address in a PROXY header';
+  throw new TailcastError('CONFIG_INVALID', detail);
+}
+
 /**
  * Returns functions that identify uploaders and viewers. Depending on the settings, they query tailscaled, or treat
  * all callers on this machine as one identity.
@@ -54,7 +68,14 @@ export function assertLoopbackRecorder({
 export function openIdentities(
   config: Pick<
     RecorderConfig,
-    'identity' | 'listen' | 'readListen' | 'trustedGateways' | 'socket' | 'uploaders' | 'viewers'
+    | 'identity'
+    | 'listen'
+    | 'readListen'
+    | 'proxyProtocol'
+    | 'trustedGateways'
+    | 'socket'
+    | 'uploaders'
+    | 'viewers'
   >,
 ): {
   readonly identify: IdentifyUploader;
@@ -62,6 +83,7 @@ export function openIdentities(
   readonly checks: readonly ReadinessCheck[];
 } {
   assertLoopbackRecorder(config);
+  assertTrustedHeaders(config);
   if (config.identity === 'loopback') {
     const identifyViewer: IdentifyViewer = async ({ address }) =>
       isLoopback(address) ? { node: 'localhost', nodeId: 'local' } : undefined;
@@ -91,9 +113,9 @@ export function openIdentities(
  * viewers are accepted
  */
 function createViewerWhois(whois: IdentitySource, mustKnow: boolean): IdentifyViewer {
-  return async ({ address, port }, signal) => {
+  return async (peer, signal) => {
     try {
-      const identity = await whois.whois({ address, port, source: 'socket' }, signal);
+      const identity = await whois.whois(peer, signal);
       const node = { node: identity.nodeName, nodeId: identity.nodeId };
       return identity.kind === 'tagged'
         ? { ...node, tags: identity.tags }

@@ -24,6 +24,8 @@ export interface RecorderOptions {
    * viewers.
    */
   readonly readListen?: ListenAddress;
+  /** Additional listen address for viewers whose connections start with a PROXY header. Default: none. */
+  readonly proxyListen?: ListenAddress;
   /**
    * Directory of the store, in the layout of the reference (Tailscale's tsrecorder). Created if missing. With
    * `bucket`, this path only determines the default location of the spool.

@@ -16,6 +16,7 @@ import {
   type RecorderSearch,
 } from '../tsrecorder/search/recorder-search.ts';
 import { createSearchMetrics } from '../tsrecorder/search/search-metrics.ts';
+import { createHeaderReception } from '../tailnet/proxied-listener.ts';
 import { addApi } from '../tsrecorder/serving/api.ts';
 import { createCursors } from '../tsrecorder/serving/cursors.ts';
 import { createHosts } from '../tsrecorder/serving/hosts.ts';
@@ -45,6 +46,8 @@ export interface RunningRecorder {
   readonly url: string;
   /** URL for viewers. Equal to `url` if there is no separate listener. */
   readonly readUrl: string;
+  /** Address for viewers whose connections start with a PROXY header, if there is one. */
+  readonly proxied: ListenAddress | undefined;
   readonly catalog: Catalog;
   /** Ends uploads with an error frame, and stops listening. The uploads are stored, or stay in the spool. */
   close(): Promise<void>;
@@ -119,11 +122,13 @@ async function serve(
   const search = openSearch(options, parts, alerts);
   if (search !== undefined) parts.listeners.search = search;
   const viewers = createLiveSockets({ ...limits, ...timing, catalog, access, hosts, log });
-  const { address, url, readUrl, ...listeners } = await openListeners({
+  const listeners = await openListeners({
     ...limits,
     ...timing,
     upload: options.listen,
     read: options.readListen,
+    proxied: options.proxyListen,
+    proxyHeaders: (handOver) => createHeaderReception(handOver, log),
     uploads: createUploads({
       ...parts,
       ...limits,
@@ -162,9 +167,7 @@ async function serve(
   });
   const retention = applyRetention(options, store, parts, alerts);
   return {
-    address,
-    url,
-    readUrl,
+    ...listeners,
     catalog,
     async close() {
       viewers.close();

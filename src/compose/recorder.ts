@@ -54,9 +54,9 @@ export async function runRecorder(config: RecorderConfig, context: CommandContex
           },
         );
   void warnOfFailures(checks, log);
-  const { url, readUrl } = recorder;
+  const { url, readUrl, proxied } = recorder;
   log.info(
-    { url, ...(readUrl === url ? {} : { readUrl }), store: config.store, ops: ops?.address },
+    { url, ...(readUrl === url ? {} : { readUrl }), proxied, store: config.store, ops: ops?.address },
     'recorder is ready',
   );
   if (!signal.aborted)
@@ -108,6 +108,7 @@ export async function startRecorder(
       archive: config.archive,
       ...(sealKeys === undefined ? {} : { sealKeys }),
       ...(config.readListen === undefined ? {} : { readListen: config.readListen }),
+      ...(config.proxyProtocol === undefined ? {} : { proxyListen: config.proxyProtocol }),
       ...store.options,
       ...(player === undefined ? {} : { playerDirectory: player }),
       hostNames: config.hosts,

@@ -7,7 +7,7 @@ import { TailcastError, errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { ReadinessCheck } from '../observe/ops-server.ts';
 import { GATEWAY_STATE_FORMAT, markFormat } from '../folder-format.ts';
-import { isLoopback, normaliseAddress, parseAddressPort } from '../tailnet/addresses.ts';
+import { parseAddressPort } from '../tailnet/addresses.ts';
 import { openCertificateFiles } from '../tailnet/certificate-files.ts';
 import type { CertificateSource } from '../tailnet/certificates.ts';
 import type { Identity, IdentitySource } from '../tailnet/identity.ts';
@@ -90,25 +90,6 @@ export function createLocalTailnet(
     nodeOf: (address) => nodes.get(parseAddressPort(address)?.address ?? '') ?? address,
   };
 }
-
-/**
- * Checks that the listener for PROXY headers is not an address that tailscaled forwards to. A userspace tailscaled
- * forwards each permitted tailnet port to the same port of 127.0.0.1. Through such a port, peers could bypass
- * `tailscale serve` and send a forged identity in a PROXY header.
- *
- * @throws TailcastError `CONFIG_INVALID`, whose message suggests an address that only this machine can reach
- */
-export function assertPrivateProxyListener(host: string): void {
-  const address = normaliseAddress(host);
-  if (address !== undefined && isLoopback(address) && !FORWARDED_TO.has(address)) return;
-  throw new TailcastError(
-    'CONFIG_INVALID',
-    `listen: with proxyProtocol=require the listener must be on a loopback address of its own, e.g. 127.0.0.77:8443 with \`tailscale serve … tcp://127.0.0.77:8443\`, not on ${host}: other nodes could bring a PROXY header of their own`,
-  );
-}
-
-/** Addresses to which tailscaled forwards. The name `localhost` resolves to them. */
-const FORWARDED_TO: ReadonlySet<string> = new Set(['127.0.0.1', '::1']);
 
 /**
  * Returns the source of the gateway's certificate. If tailscaled identifies callers, tailscaled's certificate is the

@@ -55,6 +55,12 @@ export const RECORDER_SETTINGS = {
     optionalListenAddress,
     undefined,
   ),
+  proxyProtocol: setting(
+    'additional loopback address for viewers, e.g. 127.0.0.77:8080, which requires a PROXY header before every ' +
+      'connection, as from tailscale serve',
+    optionalListenAddress,
+    undefined,
+  ),
   store: textSetting(
     'store of the recordings: a directory, s3://bucket or s3://bucket/prefix',
     '<directory|s3://…>',

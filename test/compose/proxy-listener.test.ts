@@ -7,7 +7,7 @@ import { INGRESS_SETTINGS } from '../../src/config/ingress.ts';
 import { runIngress } from '../../src/compose/ingress.ts';
 import { forwardTo } from '../../src/operator/ingress/table.ts';
 import { startGateway } from '../../src/compose/gateway.ts';
-import { assertPrivateProxyListener } from '../../src/compose/tailnet.ts';
+import { assertPrivateProxyListener } from '../../src/tailnet/proxied-listener.ts';
 import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
 import { readSettings } from '../../src/config/settings.ts';
 import { mergeKubeconfig } from '../../src/kube/kubeconfig-write.ts';

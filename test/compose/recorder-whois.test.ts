@@ -27,6 +27,7 @@ function identities(
     identity: 'tailscale',
     listen: { host: '127.0.0.1', port: 0 },
     readListen: undefined,
+    proxyProtocol: undefined,
     trustedGateways: [],
     socket: localApi.socketPath,
     viewers,
@@ -68,7 +69,7 @@ describe('the identities of a recorder', () => {
   });
 
   it('refuse a viewer of whom nothing is known where viewers are named, and only there', async () => {
-    const stranger = { address: '100.64.0.99', port: 1 };
+    const stranger = { ...ALICE, address: '100.64.0.99' };
     expect(await identities([], ['*']).identifyViewer(stranger, signal)).toBeUndefined();
     expect(await identities([], []).identifyViewer(stranger, signal)).toEqual({ node: '', nodeId: '' });
     localApi.failure = { status: 500, body: 'broken' };
@@ -91,9 +92,7 @@ describe('the identities of a recorder', () => {
     localApi.hold = promise;
     let answered = 0;
     const viewers = Array.from({ length: 400 }, async (_, index) => {
-      await identifyViewer({ address: `100.64.1.${index % 200}`, port: index }, signal).catch(
-        () => undefined,
-      );
+      await identifyViewer({ ...ALICE, address: `100.64.1.${index % 200}` }, signal).catch(() => undefined);
       answered += 1;
     });
     await expect.poll(() => localApi.requests.length).toBeGreaterThan(0);

@@ -38,7 +38,7 @@ describe('the generated pages', () => {
 
   it('name every setting', () => {
     expect(Object.keys(GATEWAY_SETTINGS).length).toBeGreaterThan(10);
-    expect(pages.get('docs/config.md')).toContain('`--proxy-protocol <off|require>`');
+    expect(pages.get('docs/config.md')).toContain('`--proxy-protocol <off|require|host:port>`');
     expect(pages.get('docs/config.md')).toContain('`127.0.0.1:8443`');
   });
 

@@ -32,6 +32,8 @@ import type { DesiredRecorder, RecorderSearchServer } from './recorder.ts';
 
 /** The port on which clients expect a recorder. */
 const UPLOAD_PORT = 80;
+/** Address for viewers. No other node can reach it through tailscaled, which forwards only to 127.0.0.1. */
+const VIEWER_LISTEN = '127.0.0.77:8080';
 const OPS_PORT = 9003;
 const TAILSCALE_HEALTH_PORT = 9002;
 const DATA_DIRECTORY = '/data';
@@ -207,6 +209,7 @@ function recorderEnvironment(recorder: DesiredRecorder, options: SpecOptions): r
     TAILCAST_LISTEN: `127.0.0.1:${UPLOAD_PORT}`,
     TAILCAST_SOCKET: SOCKET,
     TAILCAST_UI: effective.get('TSRECORDER_UI') === 'true' ? 'true' : 'false',
+    ...(hasPlayer ? { TAILCAST_PROXY_PROTOCOL: VIEWER_LISTEN } : {}),
     TAILCAST_HOSTS: hosts.join(','),
     ...(options.recorderUploaders.length === 0
       ? {}
@@ -276,14 +279,12 @@ function searchVolumes({ credentials, ca }: RecorderSearchServer): readonly V1Vo
   return sources.length === 0 ? [] : [{ name: 'search', projected: { defaultMode: 0o440, sources } }];
 }
 
-/** Serve configuration of the player: HTTPS under the node's own name, which containerboot inserts. */
+/**
+ * Serve configuration of the player: HTTPS under the node's own name, which containerboot inserts. The PROXY header
+ * names the viewer.
+ */
 function serveConfig({ statefulSet: wanted }: DesiredRecorder): object {
   const { env } = wanted.pod.container;
-  // Viewers use the same listener as uploads, unless the Recorder sets a separate listener for reading.
-  const listen = env.find(({ name }) => name === 'TAILCAST_READ_LISTEN')?.value ?? '';
-  const port = Number(/:(\d{1,5})$/.exec(listen)?.[1] ?? UPLOAD_PORT);
-  return {
-    TCP: { 443: { HTTPS: true } },
-    Web: { '${TS_CERT_DOMAIN}:443': { Handlers: { '/': { Proxy: `http://127.0.0.1:${port}` } } } },
-  };
+  const TCPForward = env.find(({ name }) => name === 'TAILCAST_PROXY_PROTOCOL')?.value ?? VIEWER_LISTEN;
+  return { TCP: { 443: { TCPForward, TerminateTLS: '${TS_CERT_DOMAIN}', ProxyProtocol: 2 } } };
 }

@@ -84,7 +84,9 @@ export function problemOfListeners(
   env: Iterable<readonly [name: string, value: string]>,
 ): string | undefined {
   for (const [name, value] of env) {
-    const digits = /^TAILCAST_(?:\w+_)?LISTEN$/.test(name) ? /:(\d+)$/.exec(value)?.[1] : undefined;
+    const digits = /^TAILCAST_(?:(?:\w+_)?LISTEN|PROXY_PROTOCOL)$/.test(name)
+      ? /:(\d+)$/.exec(value)?.[1]
+      : undefined;
     const port = Number(digits ?? 1);
     if (port < 1 || port > 65_535)
       return `${name}: Invalid value: ${JSON.stringify(value)}: a port from 1 to 65535 is required`;

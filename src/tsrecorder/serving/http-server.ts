@@ -20,6 +20,7 @@ import { acceptHttp2 } from '../../async/idle-http2.ts';
 import { createKeyedCounter } from '../../keyed-counter.ts';
 import type { Logger } from '../../observe/logger.ts';
 import { SECURITY_HEADERS } from './api.ts';
+import { setPeer, socketPeer, type ConnectionPeer } from './connection-peer.ts';
 import { answerUnserved, type Uploads } from './uploads.ts';
 
 const BAD_TARGET = {
@@ -35,6 +36,11 @@ export interface ServerOptions {
   readonly port: number;
   readonly uploads: Uploads;
   readonly log: Logger;
+  /**
+   * Creates a function that reads the PROXY header of a new connection, and then calls `handOver` with the peer in this
+   * header. The function closes connections without a valid header. Default: the peer is the other end of the socket.
+   */
+  readonly proxyHeaders?: ProxyHeaders | undefined;
   /**
    * Maximum number of connections. Each address may use at most half of the connections that other addresses do not
    * use.
@@ -55,6 +61,10 @@ export interface ServerOptions {
   readonly upgrade: (request: IncomingMessage, socket: Duplex, head: Buffer) => void;
 }
 
+export type ProxyHeaders = (
+  handOver: (socket: Socket, peer: ConnectionPeer) => void,
+) => (socket: Socket) => void;
+
 export interface HttpServer {
   readonly address: AddressInfo;
   /** Stops accepting connections, waits up to `graceMs` for running responses, and then closes all connections. */
@@ -63,7 +73,8 @@ export interface HttpServer {
 
 /** Starts listening. @throws a system error if the address is unusable */
 export async function listenHttp(options: ServerOptions): Promise<HttpServer> {
-  const sockets = new Set<Socket>();
+  /** Open connections, each with the function that frees its slot. */
+  const sockets = new Map<Socket, () => void>();
   const sessions = new Set<ServerHttp2Session>();
   const app = createApplication(options);
   options.routes(app);
@@ -73,28 +84,36 @@ export async function listenHttp(options: ServerOptions): Promise<HttpServer> {
   app.server.emit('listening');
   const http2 = createHttp2(options, sessions);
   const slots = createKeyedCounter();
-  const server = createServer({ noDelay: true, keepAlive: true }, (socket) => {
-    const { remoteAddress: peer = '' } = socket;
-    const leave = slots.takeShare(peer, options.maxConnections);
+  const serve = (socket: Socket, peer: ConnectionPeer): void => {
+    const leave = slots.takeShare(peer.address, options.maxConnections);
     if (leave === undefined) {
-      options.log.debug({ address: peer }, 'connection refused: the address has its share of connections');
+      options.log.debug(
+        { address: peer.address },
+        'connection refused: the address has its share of connections',
+      );
       socket.destroy();
       return;
     }
-    sockets.add(socket);
-    options.onConnections(sockets.size);
-    socket.once('close', () => {
-      leave();
-      sockets.delete(socket);
-      options.onConnections(sockets.size);
-    });
-    // Handle errors that occur before the socket is passed to one of the servers, for example a connection reset.
-    socket.on('error', (error) => options.log.debug({ error: error.message }, 'connection failed'));
+    setPeer(socket, peer);
+    sockets.set(socket, leave);
     sniffProtocol(socket, options.headTimeoutMs, (protocol) => {
       // pass the idle timeout, because some uploaders leave their connections open after an upload
       if (protocol === 'h2') acceptHttp2(http2, socket, options.idleTimeoutMs);
       else app.server.emit('connection', socket);
     });
+  };
+  const receive = options.proxyHeaders?.(serve) ?? ((socket: Socket) => serve(socket, socketPeer(socket)));
+  const server = createServer({ noDelay: true, keepAlive: true }, (socket) => {
+    sockets.set(socket, () => undefined);
+    options.onConnections(sockets.size);
+    socket.once('close', () => {
+      sockets.get(socket)?.();
+      sockets.delete(socket);
+      options.onConnections(sockets.size);
+    });
+    // Handle errors that occur before the socket is passed to one of the servers, for example a connection reset.
+    socket.on('error', (error) => options.log.debug({ error: error.message }, 'connection failed'));
+    receive(socket);
   });
   server.maxConnections = options.maxConnections;
   const { host, port } = options;
@@ -108,7 +127,7 @@ export async function listenHttp(options: ServerOptions): Promise<HttpServer> {
       for (const session of sessions) session.close();
       app.server.closeIdleConnections();
       const timer = setTimeout(() => {
-        for (const socket of sockets) socket.destroy();
+        for (const socket of sockets.keys()) socket.destroy();
       }, graceMs);
       await closed;
       clearTimeout(timer);

@@ -41,24 +41,17 @@ import { wrapEvent } from './api-events.ts';
 import type { Ingest } from '../intake/ingest.ts';
 import type { RecorderMetrics } from '../intake/recorder-metrics.ts';
 import type { RecordingKey } from '../store/key.ts';
+import { connectionPeer, type ConnectionPeer } from './connection-peer.ts';
 import { takeRecording, type UploadTransport } from './upload-handler.ts';
 import { drainBody, overHttp2, overUpgrade } from './upload-transports.ts';
-
-/** Peer of an upload connection. All requests of a connection share one object. */
-export interface UploaderAddress {
-  readonly source: 'socket';
-  /** IP address. IPv4-mapped IPv6 addresses are converted to IPv4. */
-  readonly address: string;
-  readonly port: number;
-}
 
 /** Identity of an uploader. The identity comes from the tailnet, and never from the upload. */
 export type UploaderIdentity =
   | { readonly kind: 'accepted'; readonly nodeId: string; readonly nodeName: string }
   | { readonly kind: 'refused'; readonly reason: string };
 
-/** Identifies the peer at an address. If the promise rejects, the uploader gets a 503 response. */
-export type IdentifyUploader = (from: UploaderAddress, signal: AbortSignal) => Promise<UploaderIdentity>;
+/** Identifies the peer of a connection. If the promise rejects, the uploader gets a 503 response. */
+export type IdentifyUploader = (from: ConnectionPeer, signal: AbortSignal) => Promise<UploaderIdentity>;
 
 export interface UploadOptions {
   readonly ingest: Ingest;
@@ -100,14 +93,12 @@ export const NO_UPLOADS: Uploads = { request: () => false, stream: () => false, 
 interface UploadState extends UploadOptions {
   /** Bytes of events in memory, by stable node ID. */
   readonly eventBytes: KeyedCounter;
-  /** Peer of each connection. */
-  readonly peers: WeakMap<Socket, UploaderAddress>;
 }
-type Accepted = Extract<UploaderIdentity, { kind: 'accepted' }> & UploaderAddress;
+type Accepted = Extract<UploaderIdentity, { kind: 'accepted' }> & ConnectionPeer;
 
 /** Creates the endpoints of a recorder. */
 export function createUploads(given: UploadOptions): Uploads {
-  const options: UploadState = { ...given, eventBytes: createKeyedCounter(), peers: new WeakMap() };
+  const options: UploadState = { ...given, eventBytes: createKeyedCounter() };
   const refusalOf = (error: unknown, path: string): TailcastError => {
     const refusal = asRefusal(error);
     options.metrics.refused.inc({ code: refusal.code });
@@ -314,7 +305,7 @@ async function identify(
   socket: Socket | undefined,
   closed: AbortSignal,
 ): Promise<Accepted> {
-  const from = peerOf(options, socket);
+  const from = connectionPeer(socket ?? {});
   const signal = AbortSignal.any([closed, AbortSignal.timeout(options.identifyTimeoutMs)]);
   let identity: UploaderIdentity;
   try {
@@ -325,15 +316,6 @@ async function identify(
   if (identity.kind === 'refused') throw new TailcastError('UPLOAD_REFUSED', identity.reason);
   if (identity.nodeId === '') throw new TailcastError('UPLOAD_REFUSED', 'the uploader has no node id');
   return { ...identity, ...from };
-}
-
-function peerOf({ peers }: UploadState, socket: Socket | undefined): UploaderAddress {
-  const known = socket === undefined ? undefined : peers.get(socket);
-  if (known !== undefined) return known;
-  const { remoteAddress, remotePort = 0 } = socket ?? {};
-  const peer = { source: 'socket', address: plainAddress(remoteAddress), port: remotePort } as const;
-  if (socket !== undefined) peers.set(socket, peer);
-  return peer;
 }
 
 async function requireSpace({ freeBytes, minFreeBytes }: UploadOptions): Promise<void> {
@@ -351,15 +333,6 @@ function readFields(headers: IncomingHttpHeaders): UploadFields {
   } catch (error) {
     throw new TailcastError('UPLOAD_MALFORMED', errorText(error), { cause: error });
   }
-}
-
-/**
- * Returns the address without prefix and zone. Dual-stack sockets show IPv4 peers as `::ffff:192.0.2.1`. IPv6 zones are
- * valid only on this machine.
- */
-function plainAddress(address: string | undefined): string {
-  const [plain = ''] = (address ?? '').split('%');
-  return /^::ffff:\d+\.\d+\.\d+\.\d+$/i.test(plain) ? plain.slice('::ffff:'.length) : plain;
 }
 
 function pathOf(target: string | undefined): string {

@@ -14,6 +14,7 @@ import { isWithin, type Scope } from '../library/scope.ts';
 import type { OrderAction } from '../../wire/recorder-api/session-order.ts';
 import type { ReviewChange } from '../../wire/recorder-api/review.ts';
 import type { SearchChange } from '../../wire/recorder-api/saved-search.ts';
+import { connectionPeer, type ConnectionPeer, type PeerSocket } from './connection-peer.ts';
 import { createViewings } from './viewings.ts';
 import {
   mayEnd,
@@ -39,24 +40,15 @@ export type AccessAction =
   | 'search'
   | 'index';
 
-/** Peer of a viewer's connection. */
-export interface ViewerSocket {
-  readonly remoteAddress?: string | undefined;
-  readonly remotePort?: number | undefined;
-}
-
 /** Parts of a request that identify the viewer. */
 export interface ViewerRequest {
-  readonly socket: ViewerSocket;
+  readonly socket: PeerSocket;
   /** Names and values of the headers, alternating, as received. */
   readonly rawHeaders: readonly string[];
 }
 
-/** Identifies the peer at an address. Returns undefined for a peer that may see nothing. */
-export type IdentifyViewer = (
-  from: { readonly address: string; readonly port: number },
-  signal: AbortSignal,
-) => Promise<Viewer | undefined>;
+/** Identifies the peer of a connection. Returns undefined for a peer that may see nothing. */
+export type IdentifyViewer = (from: ConnectionPeer, signal: AbortSignal) => Promise<Viewer | undefined>;
 
 export interface ViewerAccessOptions {
   readonly identify: IdentifyViewer;
@@ -135,17 +127,16 @@ export function createViewerAccess(options: ViewerAccessOptions): ViewerAccess {
   const running = createKeyedCounter();
   const spend = createAllowance(monotonicMs);
   /** Identities by connection. */
-  const known = new WeakMap<ViewerSocket, { readonly viewer: Viewer; readonly untilMs: number }>();
-  async function identifyPeer(socket: ViewerSocket): Promise<Viewer> {
+  const known = new WeakMap<PeerSocket, { readonly viewer: Viewer; readonly untilMs: number }>();
+  async function identifyPeer(socket: PeerSocket): Promise<Viewer> {
     const cached = known.get(socket);
     const startMs = monotonicMs();
     if (cached !== undefined && startMs < cached.untilMs) return cached.viewer;
-    const { remoteAddress = '', remotePort = 0 } = socket;
-    const [plain = ''] = remoteAddress.split('%');
-    const address = plain.replace(/^::ffff:(?=\d+\.)/i, '');
+    const peer = connectionPeer(socket);
+    const { address } = peer;
     let viewer: Viewer | undefined;
     try {
-      viewer = await options.identify({ address, port: remotePort }, AbortSignal.timeout(options.timeoutMs));
+      viewer = await options.identify(peer, AbortSignal.timeout(options.timeoutMs));
     } catch (error) {
       throw new TailcastError('IDENTITY_UNAVAILABLE', errorText(error), { cause: error });
     }

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { GATEWAY_SETTINGS } from '../../../src/config/gateway.ts';
 import { readSettings } from '../../../src/config/settings.ts';
-import { assertPrivateProxyListener } from '../../../src/compose/tailnet.ts';
+import { assertPrivateProxyListener } from '../../../src/tailnet/proxied-listener.ts';
 import type { TailnetService } from '../../../src/operator/auth-keys.ts';
 import type { NodeState } from '../../../src/operator/workload/node-state.ts';
 import { proxyGroupNodes } from '../../../src/operator/proxy-group/group.ts';

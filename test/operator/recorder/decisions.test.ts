@@ -267,6 +267,8 @@ describe('validation', () => {
     ['TAILCAST_OPS_LISTEN', '127.0.0.1:70000', false],
     ['TAILCAST_READ_LISTEN', '127.0.0.1:00', false],
     ['TAILCAST_LISTEN', '127.0.0.1:0', false],
+    ['TAILCAST_PROXY_PROTOCOL', '127.0.0.77:0', false],
+    ['TAILCAST_PROXY_PROTOCOL', '127.0.0.77:8080', true],
     ['TAILCAST_OPS_LISTEN', ':65535', true],
     ['TAILCAST_OPS_LISTEN', 'off', true],
     ['TAILCAST_OPS_LISTEN', '$(POD_IP):9003', true],

@@ -3,6 +3,7 @@ import { RECORDER_SETTINGS } from '../../../src/config/recorder.ts';
 import { readSettings } from '../../../src/config/settings.ts';
 import { isForeignImage, statefulSet } from '../../../src/operator/recorder/stateful-set-specs.ts';
 import { ANNOTATIONS } from '../../../src/operator/recorder/recorder.ts';
+import { assertPrivateProxyListener } from '../../../src/tailnet/proxied-listener.ts';
 import { OPTIONS, recorder, S3 } from './recorders.ts';
 
 const podOf = (spec: object, metadata: object = {}) => {
@@ -202,27 +203,34 @@ describe('the StatefulSet of a Recorder', () => {
   });
 
   it('serves the player on HTTPS when it is wanted, by a file that comes from an annotation', () => {
-    const { template, pod, tailscale } = podOf({ enableUI: true });
+    const { template, pod, tailscale, container } = podOf({ enableUI: true });
     const annotation = template.metadata?.annotations?.['tailcast.dev/serve-config'] ?? '';
-    expect(JSON.parse(annotation)).toMatchObject({
-      TCP: { 443: { HTTPS: true } },
-      Web: { '${TS_CERT_DOMAIN}:443': { Handlers: { '/': { Proxy: 'http://127.0.0.1:80' } } } },
+    expect(JSON.parse(annotation)).toEqual({
+      TCP: {
+        443: { TCPForward: '127.0.0.77:8080', TerminateTLS: '${TS_CERT_DOMAIN}', ProxyProtocol: 2 },
+      },
     });
+    expect(variablesOf(container)['TAILCAST_PROXY_PROTOCOL']).toBe('127.0.0.77:8080');
+    expect(() => assertPrivateProxyListener('127.0.0.77')).not.toThrow();
     expect(variablesOf(tailscale)['TS_SERVE_CONFIG']).toBe('/etc/tailcast/serve.json');
     expect(pod.volumes?.map(({ name }) => name)).toContain('serve');
     const without = podOf({ storage: S3 });
-    expect(JSON.stringify(without)).not.toMatch(/serve\.json|serve-config/);
+    expect(JSON.stringify(without)).not.toMatch(/serve\.json|serve-config|PROXY_PROTOCOL/);
   });
 
-  it('serves the player from the listener for viewers, where the environment names one', () => {
-    const env = [{ name: 'TAILCAST_READ_LISTEN', value: '127.0.0.1:8081' }];
+  it('forwards viewers to the address in the environment, and leaves the listener for viewers to the tailnet', () => {
+    const env = [
+      { name: 'TAILCAST_READ_LISTEN', value: '127.0.0.1:8081' },
+      { name: 'TAILCAST_PROXY_PROTOCOL', value: '127.0.0.78:9000' },
+    ];
     const { template, container } = podOf({ enableUI: true, statefulSet: { pod: { container: { env } } } });
     expect(template.metadata?.annotations?.['tailcast.dev/serve-config']).toContain(
-      '"http://127.0.0.1:8081"',
+      '"TCPForward":"127.0.0.78:9000"',
     );
     expect(variablesOf(container)).toMatchObject({
       TAILCAST_LISTEN: '127.0.0.1:80',
       TAILCAST_READ_LISTEN: '127.0.0.1:8081',
+      TAILCAST_PROXY_PROTOCOL: '127.0.0.78:9000',
     });
   });
 

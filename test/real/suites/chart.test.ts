@@ -386,7 +386,7 @@ describe('the chart', () => {
     expect(value('TAILCAST_READ_LISTEN')).toBe('127.0.0.1:8081');
     expect(value('TAILCAST_PORTAL_PORT')).toBe('8081');
     const serve = manifests.find(({ metadata }) => metadata.name === 'tc-recorder-serve');
-    expect(JSON.stringify(serve)).toContain('http://127.0.0.1:8081');
+    expect(JSON.stringify(serve)).toContain('127.0.0.77:8080');
   });
 
   it('leads the recorder to an OpenSearch, with files of Secrets and no value of theirs', () => {
