@@ -270,7 +270,7 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
     rule: 'Addresses are compared as addresses. Authentication comes first.',
     checks: [
       {
-        file: 'src/compose/tailnet.ts',
+        file: 'src/tailnet/proxied-listener.ts',
         find: 'const address = normaliseAddress(host);',
         replace: 'const address = host;',
         testFile: 'test/compose/proxy-listener.test.ts',
