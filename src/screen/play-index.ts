@@ -51,7 +51,7 @@ export interface PlayIndex {
   /** Output characters in intervals of equal length, from start to end. */
   readonly activity: readonly number[];
   readonly frames: readonly KeyframeEntry[];
-  /** The first marks of the recording; `markCount` also counts the others. */
+  /** The first marks of the recording. `markCount` is the number of all marks. */
   readonly marks: readonly PlayMark[];
   readonly markCount: number;
   /** Number of invalid lines. */

@@ -153,7 +153,7 @@ export class Playback {
     });
   }
 
-  /** Advances the clock by `seconds` since the last call. */
+  /** Advances the clock. @param seconds time since the last call */
   tick(seconds: number): void {
     // the clock stops until all events up to now are shown
     if (!this.#playing || this.#working > 0) return;

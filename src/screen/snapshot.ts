@@ -117,7 +117,7 @@ export function describeState(emulator: Emulator): string {
     emulator.rows,
     describeRows(emulator, 'active'),
     describeBuffer(buffers.active, emulator),
-    // of the alternate screen, only the saved cursor is kept when a program leaves that screen
+    // when a program leaves the alternate screen, only the saved cursor of that screen is kept
     isAlternate
       ? [describeRows(emulator, 'normal'), describeBuffer(buffers.normal, emulator)]
       : describeSavedCursor(buffers.alt, emulator),
@@ -233,7 +233,7 @@ function encodeRows(buffer: InnerBuffer, emulator: Emulator): string {
   const { cols: columns, rows } = emulator;
   const parts: string[] = [];
   const cell = newCell(emulator);
-  // The wrap flags are set first. A row gets the flag only if a character is written when the row above is full. For
+  // The wrap flags are set first. A row gets the flag only if a character is written when the row above is full. To set
   // the flag of the first row, a wrapped row is written at the bottom and scrolled to the top.
   if (buffer.lines.get(buffer.ybase)?.isWrapped === true)
     parts.push(`\x1b[0m${at(rows - 1, columns - 1)}xx`, '\n'.repeat(rows - 1));

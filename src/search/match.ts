@@ -219,8 +219,8 @@ function matchingMoments(
 }
 
 /**
- * Compares the names of a session with a rule without words. The result is an empty list for a match, because names
- * belong to no moment.
+ * Compares a rule without words with the names of a session. Returns undefined if they do not match, otherwise an empty
+ * list, because names belong to no moment.
  */
 function matchingNames(compiled: CompiledRule, names: SessionNames): readonly Moment[] | undefined {
   const found = matchingMoments(compiled, names, [new MomentWords(WITHOUT_TEXT, [])]);

@@ -34,8 +34,8 @@ const MAX_STATE_BYTES = 4 * 1024 ** 2;
 const MIN_STATE_BYTES = 64 * 1024;
 
 /**
- * CPU budget of a session for a group of patterns. For comparison: 200 patterns take 10 to 20 ns per character of a
- * log.
+ * CPU budget of a session for a group of patterns. With 200 patterns, one character of a log typically costs 10 to 20
+ * ns.
  */
 const PATTERN_LIMITS = {
   /** Maximum unused CPU time that a session can accumulate for a single pattern, in milliseconds. */
@@ -81,7 +81,8 @@ interface Group {
 }
 
 /**
- * Either all patterns for output, or all patterns for commands. The sessions of a process share the compiled patterns.
+ * A set of compiled patterns, which contains either all patterns for output or all patterns for commands. All sessions
+ * of a process use the same sets.
  */
 export class PatternSet {
   readonly #cpuMs: () => number;

@@ -344,8 +344,8 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
   // ---- printing
 
   /**
-   * Prints plain characters up to the margin. A fast path, because most output is plain. @returns number of printed
-   * characters
+   * Prints plain characters up to the margin. This is a fast path, because most output is plain. @returns number of
+   * printed characters
    */
   #putRun(text: string, start: number, end: number): number {
     const { screen } = this;
@@ -368,7 +368,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
   }
 
   #put(code: number): void {
-    // Checked for each character, because one character can cause a line of many rows to be emitted.
+    // Check the budget before each character, because a single character can cause a line of many rows to be emitted.
     if (this.isStopped) return;
     const { screen } = this;
     if (this.#mayHalve) {

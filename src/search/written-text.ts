@@ -54,7 +54,10 @@ const CONTEXT = 32;
 const PRINTABLE = /[^\s\p{Cc}]/gu;
 /** Letters that the DEC line-drawing charset shows as lines. */
 const DRAWING = /^[jklmnqtuvwxa`~ ]+$/;
-/** The most frequent letters of {@link DRAWING}. Without these, the letters of a drawn box contain no word. */
+/**
+ * The most frequent letters of {@link DRAWING}. If these letters are removed, the remaining letters of a drawn box form
+ * no word.
+ */
 const LINES = /[qx`~]+/g;
 /** Maximum length of a piece that can be a part of a word. */
 const SHORT_PIECE = 16;
@@ -63,8 +66,8 @@ const MAX_SPREAD_PIECE = 2;
 /** Length after which a line is emitted in parts, in UTF-16 code units. */
 const MAX_ROW = 2048;
 /**
- * Maximum overlap of two parts of a line, in characters. Because of the overlap, one of the parts contains each word or
- * secret at the boundary completely.
+ * Maximum overlap of two parts of a line, in characters. Because of the overlap, each word or secret at the boundary is
+ * complete in one of the two parts.
  */
 const OVERLAP = 128;
 /** Work units per character of an emitted line. */
@@ -127,7 +130,7 @@ export class WrittenText {
   /** The last short control string, and the last short control string before the current line. */
   #fragment = '';
   #fragmentBefore = '';
-  /** True if the last short control string was equal to the last one before its line. */
+  /** True if the last short control string was equal to the last short control string before the current line. */
   #wasRepeated = false;
   /** The last longer control string that was not visible, and the last such string before the current line. */
   #string = '';
@@ -295,7 +298,7 @@ export class WrittenText {
     const mayShow = payload.length <= MAX_TITLE && kind !== 'csi';
     const isKnown = mayShow && this.#known.delete(payload);
     if (mayShow) remember(this.#known, payload);
-    // A title that is repeated with each line is not part of a text that control strings spell.
+    // Leave out a title that is repeated with each line, because it is not part of a text that control strings spell.
     const isRepeated = isKnown && payload === this.#stringBefore;
     this.#stringBefore = '';
     if (isRepeated || (mayShow && this.#isVisible(text))) return;
@@ -304,8 +307,8 @@ export class WrittenText {
   }
 
   #shortString(seconds: number, payload: string, text: string, characters: number): void {
-    // A title that is repeated with each line is not part of a spelled text, but a single repetition may be a double
-    // letter.
+    // Leave out a title that is repeated with each line, but not a single repetition, because it may be a double letter
+    // of a spelled text.
     const isRepeated = payload === this.#fragmentBefore;
     const isLeftOut = isRepeated && this.#wasRepeated;
     this.#wasRepeated = isRepeated;
@@ -331,7 +334,7 @@ export class WrittenText {
   /** Handles an escape. */
   escape(seconds: number, name: string): void {
     if (!/^[()*+\-./%no|}~\\]/.test(name)) this.move(seconds);
-    // Many unknown escapes may spell a text.
+    // The last characters of many unknown escapes may together spell a text.
     if (!isKnownEscape(name)) this.string(seconds, 'csi', name.slice(-1));
   }
 

@@ -60,8 +60,7 @@ const MODERATED = ['exec', 'attach', 'portForward'] as const;
 export type ModeratedClass = (typeof MODERATED)[number];
 
 /**
- * An element of the capability's list that contains `moderate`. Sessions to which it applies run only while a moderator
- * watches.
+ * A rule with the field `moderate`. Sessions to which the rule applies run only while a moderator watches.
  */
 export interface ModerationRule extends Pick<AccessRule, 'clusters' | 'namespaces'> {
   readonly moderate: readonly ModeratedClass[];

@@ -54,11 +54,12 @@ export function parseKubernetesRules(capabilities: CapabilityMap): KubernetesRul
 }
 
 /**
- * Returns the rules that apply to one cluster: the rules whose `clusters` match the name of the cluster. Rules with the
- * older capability name never apply, because they have no field `clusters`.
+ * Returns the rules that apply to one cluster: the rules whose `clusters` match the name of the cluster and, if
+ * `scope.isDefault` is true, the rules without `clusters`. Rules with the older capability name never apply, because
+ * they have no field `clusters`.
  *
- * Recording stays enforced: if no rule for this cluster contains `enforceRecorder`, the recording fields of the rules
- * for all clusters apply. Therefore, only a rule that names this cluster can disable the enforcement.
+ * Recording stays enforced: if none of these rules contains `enforceRecorder`, the recording fields of all rules apply,
+ * even of rules for other clusters. Therefore, only a rule that applies to this cluster can disable the enforcement.
  *
  * @throws TailcastError `GRANT_MALFORMED`
  */

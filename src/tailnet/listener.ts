@@ -3,8 +3,8 @@
  * socket, its ALPN protocol and its peer to a handler. This module does not parse HTTP.
  *
  * The accept loop never waits: each connection has its own handshake with a deadline. The number of unfinished
- * handshakes is limited. A further connection closes the oldest unfinished handshake of the address that has the most
- * of them, because ordinary clients finish a handshake within milliseconds.
+ * handshakes is limited. Above the limit, a new connection closes the oldest unfinished handshake of the address that
+ * has the most of them. This rarely affects ordinary clients, which finish a handshake within milliseconds.
  *
  * HTTP/1.1 sockets are half-open: a client may end its side and still get a response. The owner of a socket must
  * therefore end it. A reset by the client directly after the handshake is also reported only as an `end` event.

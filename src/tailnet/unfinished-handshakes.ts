@@ -38,7 +38,7 @@ export class UnfinishedHandshakes {
 
   /**
    * Returns the oldest connection of the address with the most connections. A client that opens many connections can
-   * therefore displace only its own.
+   * therefore displace only its own connections.
    */
   displaced(): Socket | undefined {
     let most: ReadonlySet<Socket> = new Set();

@@ -1,9 +1,9 @@
 /**
  * Identities from tailscaled. Responses are cached for a few seconds. Failures are not cached.
  *
- * For an unknown port, tailscaled needs 180 ms and holds its main lock. Concurrent requests are therefore
- * limited, and the queue is short. The port is sent only for loopback addresses, where tailscaled needs it to
- * identify its own forwards.
+ * If tailscaled does not know the port, a request needs 180 ms and blocks the main lock of tailscaled. Concurrent
+ * requests are therefore limited, and the queue is short. The port is sent only for loopback addresses, where
+ * tailscaled needs it to identify its own forwards.
  */
 import { BoundedMap } from '../bounded-map.ts';
 import { unlessAborted } from '../async/with-timeout.ts';
@@ -33,7 +33,7 @@ export interface WhoisOptions {
 }
 
 export interface Whois extends IdentitySource {
-  /** Drops all responses, including those of requests in progress, after a change of the tailnet. */
+  /** Drops all cached responses, and the responses of requests in progress. Called after a change of the tailnet. */
   flush(): void;
 }
 

@@ -1,6 +1,6 @@
 /**
  * Returns the width of characters in a terminal, and finds characters that share a cell. The player, keyframes,
- * transcripts, search and `tailcast play` share these rules. Data of Unicode 17. Pure.
+ * transcripts, search and `tailcast play` share these rules. The data are from Unicode 17. Pure.
  */
 import { PICTOGRAPHIC, ZERO_WIDTH } from './code-points.ts';
 
@@ -66,7 +66,7 @@ export type Cluster = (typeof CLUSTER)[keyof typeof CLUSTER];
 
 /**
  * Adds a character to the last cell, or starts a new cell. Characters of one extended grapheme cluster (UAX #29) share
- * a cell if they also share a cell in terminals.
+ * a cell only if terminals also show them in one cell.
  *
  * @returns the new state, and whether the character shares the last cell.
  */

@@ -94,11 +94,12 @@ export function versionOf({ modifiedAtMs, bytes, identity = '' }: ObjectStat): s
 export type SignedCheck = (session: OpenSession) => Promise<boolean>;
 
 /**
- * Creates a function that starts the checks of one listing of open sessions. Statements are read once per version.
+ * Creates a function that starts the checks of one listing of open sessions. Each version of a statement is read only
+ * once.
  *
- * @param maxReads maximum number of statements that one listing reads, in addition to the statements of sessions that
- *   were signed before. Further sessions count as unsigned. The next listing continues after the last read name, so
- *   forged statements cannot hide genuine ones permanently. Default: all
+ * @param maxReads maximum number of statements that one listing reads. Statements that had a trusted signature at their
+ * last check do not count. Further sessions count as unsigned. The next listing continues after the last read name, so
+ * forged statements cannot hide genuine ones permanently. Default: all
  */
 export function createSignedCheck(
   bucket: Bucket,

@@ -59,7 +59,10 @@ const NO_LEASE = 'its recorder has no signed lease in the bucket';
 
 const NOT_STORED = 'its recorder stored it, and the store does not have that recording';
 
-/** Cached reason why a session is unproven. The cache entry is valid until an object of the session changes. */
+/**
+ * Cached reason why a session is unproven. The cache entry is valid for `REMEMBERED_LEASES` lease durations, or until
+ * an object of the session changes.
+ */
 interface Remembered {
   readonly version: string;
   readonly atMs: number;

@@ -371,8 +371,8 @@ export class EvidenceLog {
   }
 
   /**
-   * Returns true if this recorder signed the lines as the entries from number `first` on. Other programs can write
-   * segments too, and copy signatures.
+   * Returns true if this recorder signed these lines, and the first line is entry number `first`. Other programs can
+   * write segments too, and copy signatures.
    */
   #isOwnSegment(first: number, lines: readonly string[], signature: SegmentSignature | undefined): boolean {
     const head = signedHead(signature, keysById([this.#options.key.public]));

@@ -190,8 +190,8 @@ async function nextStatement(
   // Ignore a hold that is older than the log, because an attacker may have restored it. Recorders ignore such a hold
   // too.
   if (kind === 'held' && last?.kind === 'held' && last.at >= (logged?.at ?? '')) return undefined;
-  // Recorders ignore a statement that is older than the document or the log. The new statement must have a later time,
-  // even if the clock is slow.
+  // Recorders ignore a statement that is older than the one in the document or in the log. The new statement must
+  // therefore have a later time, even if the clock is behind.
   const earlierMs = [last, logged].flatMap((earlier) =>
     earlier === undefined ? [] : Date.parse(earlier.at) + 1,
   );
@@ -235,7 +235,7 @@ export async function readHolds(
       if (known?.kind !== 'held') proofs.set(recording, 'unproven');
       return;
     }
-    // An attacker restored an earlier statement.
+    // Ignore an earlier statement, because an attacker has restored it.
     if (known !== undefined && found.at < known.at) return;
     if (known === undefined || found.at > known.at) changes.push(found);
     if (found.kind === 'held') proofs.set(recording, 'signed');

@@ -58,7 +58,7 @@ interface Loaded {
   readonly base: Base;
   readonly entries: readonly JournalEntry[];
   readonly fileBytes: number;
-  /** Length in UTF-16 code units. */
+  /** Length of all valid lines, in UTF-16 code units. */
   readonly textLength: number;
 }
 

@@ -137,7 +137,8 @@ export function openReviews({ store, key, trusted, nowMs }: ReviewsOptions): Rev
       return reviewsIn(known).get(recording) ?? NO_REVIEW;
     const mine = [...known.values()].filter((statement) => statement.recording === recording);
     checkSpace(known, recording, by, fixedName);
-    // Later changes win. The new change must have a later time, even if the clock is slow.
+    // Changes with a later time override earlier changes. The new change must therefore have the latest time, even if
+    // the clock is behind.
     const lastMs = Math.max(0, ...mine.map((statement) => Date.parse(statement.at)));
     const at = new Date(Math.max(nowMs(), lastMs + 1)).toISOString();
     const document = fixedName ?? `${at}-${randomBytes(4).toString('hex')}`;
@@ -153,8 +154,8 @@ export function openReviews({ store, key, trusted, nowMs }: ReviewsOptions): Rev
 
 /**
  * Checks the limits for changes. An author may use at most half of the space that other authors leave free, so that
- * other authors can still write. The marks of alert rules do not count to the limit of a recording, because the number
- * of rules limits them already.
+ * other authors can still write. The marks of alert rules do not count towards the limit of a recording, because the
+ * number of rules limits them already.
  *
  * @throws TailcastError `USAGE`
  */
@@ -181,8 +182,8 @@ function checkSpace(
 }
 
 /**
- * Returns the author to whose limit a document counts. A mark of an alert rule counts to the limit of the recording's
- * owner, so that the recordings of one user cannot use up the marks for recordings of other users.
+ * Returns the author towards whose limit a document counts. A mark of an alert rule counts towards the limit of the
+ * recording's owner, so that the recordings of one user cannot use up the marks for recordings of other users.
  */
 function authorOf(name: string, by: string): string {
   const owner = /(?:^|\/)rule-.+-([0-9a-f]{16})$/.exec(name)?.[1];

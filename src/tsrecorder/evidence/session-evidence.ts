@@ -80,7 +80,7 @@ export interface SessionEvidence extends Omit<LostSessions, 'short'> {
   ended(recording: string, storedAs: string, session: string, files: SealedFiles): Promise<void>;
   /** Last hold or release of each recording, from the log of this recorder. */
   readonly holds: ReadonlyMap<string, LoggedHold>;
-  /** Logs holds and releases. Resolves when they are in the store. */
+  /** Logs holds and releases. Resolves when the entries are in the store. */
   holding(changes: readonly HoldChange[]): Promise<void>;
   /** Logs removals of recordings before the recordings are removed. Resolves when the entries are in the store. */
   removing(removals: readonly Removal[]): Promise<void>;

@@ -312,7 +312,7 @@ class LogReader {
     for (const [index, line] of lines.entries()) this.#takeLine(first + index, line, object);
     this.#next = first + Math.max(1, lines.length);
     this.#checkSignature(segment, first, object);
-    // If one entry of the segment is faulty, the signature proves none of them.
+    // If one entry of the segment is faulty, the signature proves none of its entries.
     if (this.#findings.length > faults) return;
     for (const index of lines.keys()) this.#signed.add(first + index);
   }

@@ -35,7 +35,7 @@ export interface OverUpload extends StartedUpload, SpoolPosition {
   readonly awaited: () => boolean;
   /** True if other recorders may have parts of the session. */
   readonly hasOthers: boolean;
-  /** Reason of an unclean end. */
+  /** Reason why the upload is incomplete. */
   readonly cutReason: string | undefined;
   /** End of the upload, RFC 3339 in UTC. */
   readonly endedAt: string;
@@ -45,7 +45,7 @@ export interface FinisherOptions {
   readonly store: RecordingStore;
   readonly evidence: Pick<SessionEvidence, 'sign' | 'ended' | 'key'>;
   readonly log: Logger;
-  /** Pause after the first failure. The pause doubles up to `maxRetryMs`. */
+  /** Pause after the first failure. The pause doubles with each failure, up to `maxRetryMs`. */
   readonly retryMs: number;
   readonly maxRetryMs: number;
   readonly onRetry: () => void;

@@ -1,6 +1,7 @@
 /**
- * Group commit: one fsync cycle for all sessions. A cycle commits all pending bytes, at most once per window or as soon
- * as enough bytes are pending. The first bytes after a quiet time are committed immediately.
+ * Group commit: one fsync cycle for all sessions. A cycle commits all pending bytes. It starts when a pause since the
+ * start of the last cycle is over, or earlier if enough bytes are pending or a user waits for some of them. The first
+ * bytes after a quiet time are therefore committed immediately.
  */
 
 /** A session with pending bytes. `commit` handles its own failures and never rejects. */
@@ -35,13 +36,13 @@ export interface GroupCommitOptions {
 }
 
 /**
- * Minimum time between the starts of two cycles, as a multiple of the duration of the last cycle. The result is limited
- * to the length of the window.
+ * Minimum time between the starts of two cycles, as a multiple of the duration of the last cycle. The time is never
+ * longer than the window.
  */
 const MIN_IDLE_RATIO = 4;
 /**
- * Minimum time between the starts of two cycles, as a fraction of the window. Within this time, sessions share a cycle,
- * and many short lines of one session share an fsync.
+ * Minimum time between the starts of two cycles, as a fraction of the window. Bytes are collected for this time, so
+ * that one cycle serves several sessions, and one fsync covers many short lines of a session.
  */
 const SHORTEST = 0.2;
 

@@ -27,7 +27,10 @@ export interface IngestOptions {
   readonly resumeGraceMs: number;
   /** Maximum time from the start of a connection to the end of the header line, in milliseconds. */
   readonly headerTimeoutMs: number;
-  /** Pause before an unreadable spool is read again, in milliseconds. The pause doubles up to `maxRetryMs`. */
+  /**
+   * Pause before an unreadable spool is read again, in milliseconds. The pause doubles with each failure, up to
+   * `maxRetryMs`.
+   */
   readonly retryMs: number;
   readonly maxRetryMs: number;
   /** Returns the time in milliseconds since the epoch. */

@@ -21,8 +21,8 @@ import {
 const CONFIRM_MS = 5_000;
 /**
  * Maximum number of unconfirmed orders of one session, except orders to end it. Watch orders count separately, because
- * viewers need no special right for them. Otherwise, many watch orders could prevent an alert rule from holding the
- * session.
+ * viewers need no special right for them. Otherwise, many watch orders could use up the limit, and an alert rule could
+ * no longer send an order to hold the session.
  */
 const MAX_PENDING = 16;
 /** Maximum number of unconfirmed orders of one viewer. */

@@ -15,7 +15,7 @@ export interface UnreadableSpoolsOptions {
   readonly spoolDirectory: string;
   /** Reads and adopts a spool. Rejects if the spool is unreadable. */
   readonly recover: (key: RecordingKey) => Promise<void>;
-  /** Delay before the first retry, in milliseconds. The delay doubles up to `maxRetryMs`. */
+  /** Delay before the first retry, in milliseconds. The delay doubles with each failure, up to `maxRetryMs`. */
   readonly retryMs: number;
   readonly maxRetryMs: number;
   readonly log: Logger;
@@ -93,7 +93,8 @@ function describeUnreadable(directory: string, key: RecordingKey, error: unknown
     part: { session: recordingId(key), number: 1, offset: 0, headerBytes: 0, headerEnd: 0 },
     durable: () => ({ castBytes: 0, notesBytes: 0, bodyBytes: 0 }),
     isOpen: () => false,
-    // This promise never resolves. After a repair, another entry replaces this entry.
+    // This promise never resolves, because an unreadable spool is never stored. After a repair, another entry replaces
+    // this entry.
     stored: new Promise(() => undefined),
     watch: () => () => undefined,
   };

@@ -346,7 +346,10 @@ export class UploadSession implements Committable {
     else this.#confirmLater(logged, confirm);
   }
 
-  /** Confirms in the background, so that other sessions do not wait. Positions are confirmed in order. */
+  /**
+   * Calls `confirm` when `logged` has resolved and all earlier positions are confirmed. The caller does not wait, so
+   * other sessions are not delayed.
+   */
   #confirmLater(logged: Promise<void> | undefined, confirm: () => void): void {
     const confirming = Promise.all([this.#confirming, logged])
       .then(confirm, (error: unknown) => this.#fail(storageError(error)))

@@ -1,6 +1,6 @@
 /**
  * Lists the recordings in the store and at other recorders, for the catalogue. A listing is cached until its maximum
- * age. If nothing changed, the next listing is the same object.
+ * age. If nothing changed, the next request gets the same JavaScript object.
  */
 import { createLoopTurns, sortInTurns, type LoopTurns } from '../../async/loop-turns.ts';
 import { createSequence, createSharedStep } from '../../async/sequence.ts';

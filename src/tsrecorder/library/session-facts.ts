@@ -112,7 +112,10 @@ function endsUnknown(facts: SessionFacts): boolean {
   return hasFailed(facts) && facts.hasOutput;
 }
 
-/** Returns one sentence about the problems of a recording, or undefined. `cutReason`: reason of an interruption. */
+/**
+ * Returns one sentence about the problems of a recording, or undefined. `cutReason`: reason why the upload is
+ * incomplete.
+ */
 export function problemOf(
   facts: SessionFacts,
   oddLines: number,

@@ -335,8 +335,8 @@ interface Covered {
 }
 
 /**
- * Returns the bytes to index: the complete cast of a finished recording, or all complete steps of a growing one. These
- * bytes never change, so the keyframes stay valid.
+ * Returns the bytes to index: the complete cast of a finished recording, or all complete steps (`GROWING_STEP_BYTES`)
+ * of a growing recording. These bytes never change, so the keyframes stay valid.
  * @throws TailcastError `PLAY_INDEX_UNAVAILABLE` if the session has just started
  */
 function coveredOf(entry: CatalogEntry): Covered {
