@@ -27,7 +27,7 @@ const extension = import.meta.url.endsWith('.ts') ? 'ts' : 'js';
 
 /** Result of one round. */
 export interface RecorderSample {
-  /** Durable MB per second: of the flood, and of the complete time until the last session is stored. */
+  /** MB per second that become durable: during the flood, and until the last session is stored. */
   readonly durableMbps: number;
   readonly storedMbps: number;
   /** CPU time of the recorder per MB, including the time to store the sessions. */

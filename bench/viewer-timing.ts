@@ -1,7 +1,7 @@
 /**
  * Checks that response times reveal nothing to a restricted viewer about hidden recordings. The benchmark sends pairs
- * of requests, whose two requests alternate on one connection. For each pair, the benchmark prints the medians, and the
- * percentage of rounds in which the first response is slower. The times reveal nothing if the percentage is about 50,
+ * of requests. The two requests of a pair alternate on one connection. For each pair, the benchmark prints the medians,
+ * and the percentage of rounds in which the first response is slower. The times reveal nothing if the percentage is about 50,
  * or if Welch's t is within ±2.6. Exits with 1 if a value of t is outside ±{@link TELLS}. With 5000 rounds each
  * comparison has 10,000 requests. The search requests take half an hour, because the recorder delays each search
  * response to a multiple of 100 ms.
@@ -120,7 +120,7 @@ await using bare = await startWith(0);
 const list = '/api/v1/recordings?limit=50';
 const id = (seconds: number): string =>
   encodeURIComponent(`nNODE_${new Date(1_700_000_000_000 + seconds * 1000).toISOString()}`);
-// the first request of a list loads the permissions of the viewer
+// not measured, because the first request of a list also loads the permissions of the viewer
 await ask({ of: full, path: list });
 console.log(
   `${hidden} hidden recordings, ${VISIBLE} to be seen, ${rounds} rounds; a chance deviation is ` +

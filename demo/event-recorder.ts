@@ -4,7 +4,7 @@ import { identify, stringAt, type ApiObject } from './json.ts';
 import { EVENTS, NAMESPACES } from './resources.ts';
 import type { Store } from './store.ts';
 
-/** Writes Events about objects, which `kubectl describe` shows. */
+/** Writes Events about objects. `kubectl describe` shows these Events. */
 export interface ClusterEvents {
   record(about: ApiObject, reason: string, message: string, type?: 'Normal' | 'Warning'): void;
 }

@@ -165,7 +165,7 @@ export function apiVersionOf({
   return group === '' ? version : `${group}/${version}`;
 }
 
-/** True if the store contains objects of this resource. Reviews are not. */
+/** True if the store contains objects of this resource. Reviews are not stored. */
 export function isStored(resource: Resource): boolean {
   return resource.verbs.includes('get');
 }

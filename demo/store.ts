@@ -8,8 +8,8 @@ import type { Selector } from './selectors.ts';
  * The objects of the cluster, in memory. All objects share one counter for resource versions, and watches use a
  * limited history of changes.
  *
- * Objects are immutable. Every write stores a new object, so a reference always shows the same state. Callers handle
- * defaults, validation and side effects.
+ * Objects are immutable. Every write stores a new object, and objects that were returned earlier do not change.
+ * Callers handle defaults, validation and side effects.
  */
 export interface Store {
   readonly resourceVersion: number;

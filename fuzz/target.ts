@@ -111,7 +111,7 @@ export function checkStream<Output>(
   return expected;
 }
 
-/** Removes the last merged item if it is incomplete. The error has prevented the output of its rest. */
+/** Removes the last merged item if it is incomplete, because the parser stopped at an error inside the item. */
 function dropUnfinished(seen: readonly unknown[], expected: readonly unknown[]): readonly unknown[] {
   return isDeepStrictEqual(seen.at(-1), expected[seen.length - 1]) ? seen : seen.slice(0, -1);
 }

@@ -47,7 +47,7 @@ await step('install', 'installing dependencies (npm ci)', ['package-lock.json', 
 );
 if (goal === 'build') {
   await step('server', 'building the server (tsc)', ['tsconfig.json', 'tsconfig.build.json', 'src'], () => {
-    // An incremental build writes only changed files and does not restore removed files.
+    // The cache is removed, because an incremental build does not restore removed files.
     if (!existsSync(outputs.server))
       rmSync(join(root, 'node_modules', '.cache', 'tsc'), { recursive: true, force: true });
     return run(join(bin, 'tsc'), ['-p', 'tsconfig.build.json']);

@@ -9,8 +9,8 @@ const UNTIL_STOPPED_MS = 80_000;
 
 /**
  * Constant load of about half the capacity of one process. The load is not higher, because the result is the maximum
- * latency of a key, not the throughput. Each list is read at 10 MB/s, in twenty pieces per second; each POST is
- * followed by a pause.
+ * latency of a key, not the throughput. Each LIST response is read at 10 MB/s, in twenty pieces per second. After each
+ * POST, the connection pauses.
  */
 const beside = ({ quick }: Scale): LoadPlan => ({
   kind: 'together',

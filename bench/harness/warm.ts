@@ -1,7 +1,7 @@
 /**
  * Warms up a program with a JIT compiler: runs load until its speed is stable. On two busy processors, compilation
- * takes V8 many seconds, because compiler threads wait for the processors. Earlier measurements would include the work
- * of the compiler.
+ * takes V8 many seconds, because compiler threads wait for the processors. Before the speed is
+ * stable, measurements would include the work of the compiler.
  */
 
 /** Minimum duration of one turn; a shorter load is repeated. */

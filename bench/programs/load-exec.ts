@@ -33,7 +33,7 @@ const SPDY_IDS = { error: 1, stdin: 3, stdout: 5, resize: 7, stderr: 7 } as cons
 interface Session {
   readonly socket: Socket;
   readonly ended: Promise<number>;
-  /** Types one piece of input. */
+  /** Sends input as if the user had typed it. */
   type(bytes: Uint8Array): void;
 }
 
@@ -95,7 +95,7 @@ async function lines(target: Target, transport: Transport, count: number): Promi
   return { units: count, seconds: (performance.now() - startedAt) / 1000 };
 }
 
-/** Types keys in all shells in turn. Measures the latency of a key from the time at which it was due. */
+/** Sends keys to all shells in turn. Measures the latency of a key from the time at which it was due. */
 async function echoes(
   target: Target,
   transport: Transport,

@@ -28,7 +28,7 @@ function run(target: Target, plan: LoadPlan, onSteady: () => void): Promise<Load
   }
 }
 
-/** Plans of requests without a ramp do not report a steady state; all other plans report it once. */
+/** Runs all plans at the same time. The state is steady when all watches of the plans are open. */
 async function together(
   target: Target,
   plans: readonly LoadPlan[],

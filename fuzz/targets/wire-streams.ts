@@ -51,7 +51,7 @@ export function wireRefusal(error: unknown): string | undefined {
   return error instanceof WireError ? error.code : undefined;
 }
 
-/** Content of a frame: joined lines, or output with its form. */
+/** Content of a frame: joined lines, or output with its time and its `FrameForm`. */
 type FrameRead =
   | { readonly lines: Uint8Array; readonly whole: boolean }
   | { readonly seconds: number; readonly output: Uint8Array; readonly form: FrameForm };

@@ -17,7 +17,7 @@ import { filesBelow, run } from './tree.ts';
 
 const BIN = join(ROOT, 'node_modules', '.bin');
 const ENTRIES = ['tailcast.mjs', 'kubectl-tailcast.mjs', 'kubectl_complete-tailcast.mjs'];
-/** Matches those files of packages that are unused at run time: half of the size of the packages. */
+/** Matches files that are unused at run time. They are half of the size of the packages. */
 const UNREAD = /\.(?:map|d\.ts|d\.mts|d\.cts)$/;
 
 const LOCK = z.looseObject({

@@ -25,7 +25,7 @@ export type Person = Readonly<z.infer<typeof PERSON>>;
 const DECISION = z.strictObject({
   verdict: z.enum(['approved', 'denied', 'revoked']),
   by: PERSON,
-  /** Those Kubernetes groups of the caller at the time of the decision that later checks need. */
+  /** Kubernetes groups that the caller had at the time of the decision; only those that later checks need. */
   groups: texts,
   tags: texts,
   atMs: z.number(),

@@ -7,7 +7,7 @@ export interface Deadline {
   readonly clear: () => void;
 }
 
-/** Minimum delay of a timer that means that the process was paused, in milliseconds. */
+/** If a timer fires at least this many milliseconds late, the process was paused. */
 const PAUSED_MS = 500;
 /** Additional time to read data that arrived during a pause, in milliseconds. */
 const CATCH_UP_MS = 1000;

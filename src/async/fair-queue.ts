@@ -6,7 +6,7 @@ interface Share<T> {
   cost: number;
 }
 
-/** Maximum number of owners without items whose cost the queue remembers. */
+/** The queue remembers the cost of at most this number of owners that have no items. */
 const MAX_IDLE = 10_000;
 
 /** The queue keeps the order of the items of one owner. An item can be in the queue only once. */

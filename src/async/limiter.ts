@@ -21,7 +21,7 @@ export interface LimiterOptions {
   readonly maxActivePerOwner?: number;
   /**
    * Number of queued actions at which the queue counts as full. A full queue accepts further actions only from owners
-   * that have queued less than an equal share of this number, or nothing. Default: unlimited. 0 disables the queue.
+   * that have queued nothing, or less than an equal share of this number. Default: unlimited. 0 disables the queue.
    */
   readonly maxWaiting?: number;
   /** Returns the error for a full queue. */

@@ -27,12 +27,12 @@ export interface Archive {
   /** Recordings, newest first. Later pages are requested on demand. */
   list(query: ArchiveQuery): AsyncIterable<ArchivedRecording>;
   /**
-   * Returns the name of the viewer if no viewer rule of the recorder matches; otherwise undefined. Call it after
-   * `list`.
+   * Returns the name of the viewer if no viewer rule of the recorder matches this viewer; otherwise undefined. Call it
+   * after `list`.
    */
   noRuleFor?(): string | undefined;
   /**
-   * Returns the recording whose id is `id`, or is the only one with the prefix `id`; for `latest`, the newest
+   * Returns the recording with this id, or the only recording whose id starts with `id`; for `latest`, the newest
    * recording.
    */
   find(id: string): Promise<ListedRecording>;

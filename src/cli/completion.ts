@@ -41,7 +41,7 @@ export function completions(
   const current = words.at(-1) ?? '';
   const { command, waiting, position } = walk(program, words.slice(0, -1));
   if (waiting !== undefined && words.at(-2) === CONTEXT_OPTION) {
-    // the description must be one line, because each line is a candidate
+    // names with white space or control characters are omitted, because each line of the output is a candidate
     const names = contexts.filter((name) => /^[^\s\p{C}]+$/u.test(name));
     return [
       ...matching(

@@ -121,7 +121,7 @@ export async function printRecordings(
   await printList(shown, isGiven ? layout : withTrust(withoutResult(layout, shown), shown), nowMs, context);
 }
 
-/** Returns the message for an empty list. `viewer` is set if no viewer rule of the recorder matches. */
+/** Returns the message for an empty list. `viewer` is set if no viewer rule of the recorder matches this viewer. */
 function emptyText(viewer: string | undefined): string {
   if (viewer === undefined) return 'no recording matches\n';
   return `no viewer rule matches ${plain(viewer)}: ask for a rule in --viewers of the recorder\n`;

@@ -61,8 +61,8 @@ export interface Table {
   readonly colour?: ((cell: string, column: number) => number | undefined) | undefined;
   /**
    * Width of the terminal, in columns. If the table is wider, the last column is truncated first, down to 30 % of the
-   * width. Then the widest other columns are truncated down to their minimum. The last step truncates the last column
-   * further. Default: no limit.
+   * width. Then the widest other columns are truncated down to their minimum. If the table is still too wide, the last
+   * column is truncated further. Default: no limit.
    */
   readonly width?: number | undefined;
   /** Indexes of the columns that may be truncated. */
@@ -107,8 +107,8 @@ const LEAST_WIDTH = 6;
 const LAST_SHARE = 0.3;
 
 /**
- * Reduces the widths of the columns in `cut` until the table fits: first that of the last column, down to
- * {@link LAST_SHARE}, then that of the widest other column.
+ * Reduces the widths of the columns in `cut` until the table fits: first the width of the last column, down to
+ * {@link LAST_SHARE}; then, in each step, the width of the widest other column.
  */
 function shrink(widths: number[], width: number, cut: ReadonlySet<number>): void {
   const gaps = 2 * (widths.length - 1);

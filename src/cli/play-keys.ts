@@ -44,7 +44,7 @@ const STEPS: ReadonlyMap<string, number> = new Map([
 const SPEEDS = [0.25, 0.5, 1, 2, 4, 8, 16, 32];
 /** Maximum number of rows of the command list. */
 const MAX_LISTED = 15;
-/** Seconds from a match to the position to which a jump to this match seeks, so that the match is visible. */
+/** A jump to a match seeks to this number of seconds after the match, so that the match is visible. */
 const AFTER_SECONDS = 0.05;
 /** Maximum size of a recording that is checked for invisible characters, in bytes. */
 const MAX_NOTICE_BYTES = 8 * 1024 ** 2;

@@ -172,8 +172,8 @@ function unknownVariables(
 }
 
 /**
- * Returns a hint with the setting that a name probably stands for. A misspelt name differs from the setting in at most
- * a quarter of its letters.
+ * Returns a hint with the setting that a name probably stands for. A setting is suggested only if it differs
+ * from the name in at most a quarter of the letters.
  */
 function suggestion(given: string, known: readonly string[]): string {
   const own = (name: string): string => name.replace(/^TAILCAST_/, '').toLowerCase();
@@ -201,7 +201,7 @@ function kebab(key: string): string {
   return key.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
 }
 
-/** Casts checked values to their static type. No other function does this. */
+/** Gives checked values their static type. This is the only function with such a type assertion. */
 function trust<T>(value: unknown): T {
   // oxlint-disable-next-line typescript/consistent-type-assertions -- filled key by key from the table
   return value as T;
