@@ -18,8 +18,8 @@ const MINUTE = 60_000;
 const KEPT_OUTPUT = 64 * 1024;
 const SHOWN_FAILURES = 40;
 /**
- * Number of failed tests after which `npm test` starts no further file, because each failed test may run twice until its
- * time limit.
+ * Number of failed tests after which `npm test` starts no further file, because each failed test may run twice until
+ * its time limit.
  */
 const MAX_FAILURES = 10;
 /** Minutes after which all steps are ended, so that the summary is printed before CI ends the script after 90 minutes. */

@@ -39,8 +39,8 @@ export function answerBundle(bundle: BundleReader): AnswerBundle {
     derived ??= deriveFrom(bundle, (share) => (progress = share)).then((found) => {
       made = found;
     });
-    // The data of a short recording is ready after this delay. For a long recording, the first response contains only the
-    // progress.
+    // The data of a short recording is ready after this delay. For a long recording, the first response contains only
+    // the progress.
     await Promise.race([derived, turns()]);
     return made;
   }

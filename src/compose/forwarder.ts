@@ -32,8 +32,8 @@ export async function runForwarder(config: ForwarderConfig, context: CommandCont
   const forwarder = await openForwarder({
     host: HOST,
     ports,
-    // If a userspace tailscaled forwards a connection of a tailnet peer to this pod, the connection comes from a loopback
-    // address. Through the forwarder, the peer would reach the target with the rights of this tailnet node.
+    // If a userspace tailscaled forwards a connection of a tailnet peer to this pod, the connection comes from a
+    // loopback address. Through the forwarder, the peer would reach the target with the rights of this tailnet node.
     accepts: (address) => !isLoopback(address),
     dial: (port, use) => localApi.dial(target, port, use),
     onEnd: (outcome) => ended.inc({ outcome }),

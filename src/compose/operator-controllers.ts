@@ -89,7 +89,7 @@ export function controllersOf(
   const specs = new Map([
     ['Recorder', ownerController('Recorder', createRecorderReconciler(deps), namespace)],
   ]);
-  // Classes come first, because a dry run visits the controllers in this order, and other resources depend on classes.
+  // ProxyClasses come before the resources that use them, because a dry run visits the controllers in this order.
   if (reconciled.services || reconciled.connectors || reconciled.ingresses || reconciled.gateways)
     specs.set('ProxyClass', classController(createProxyClassReconciler(deps)));
   if (reconciled.connectors)
