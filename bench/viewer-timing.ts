@@ -2,8 +2,8 @@
  * Checks that response times reveal nothing to a restricted viewer about hidden recordings. The benchmark sends pairs
  * of requests. The two requests of a pair alternate on one connection. For each pair, the benchmark prints the medians,
  * and the percentage of rounds in which the first response is slower. The times reveal nothing if the percentage is
- * about 50, or if Welch's t is within ±2.6. Exits with 1 if a value of t is outside ±{@link TELLS}. With 5000 rounds each
- * comparison has 10,000 requests. The search requests take half an hour, because the recorder delays each search
+ * about 50, or if Welch's t is within ±2.6. Exits with 1 if a value of t is outside ±{@link TELLS}. With 5000 rounds
+ * each comparison has 10,000 requests. The search requests take half an hour, because the recorder delays each search
  * response to a multiple of 100 ms.
  *
  *   node bench/viewer-timing.ts [hidden recordings] [rounds]

@@ -6,7 +6,7 @@ interface Share<T> {
   cost: number;
 }
 
-/** The queue remembers the cost of at most this number of owners whose items were all removed. */
+/** The queue remembers the cost of at most this number of owners without items. */
 const MAX_IDLE = 10_000;
 
 /** The queue keeps the order of the items of one owner. An item can be in the queue only once. */
