@@ -21,9 +21,9 @@ export interface FolderFormat {
   readonly format: number;
 }
 
-/** Format of the directory with running uploads, the evidence log and its key. */
+/** Format of the directory that contains running uploads, the evidence log and the key of the log. */
 export const SPOOL_FORMAT: FolderFormat = { kind: 'spool', format: 1 };
-/** Format of the directory with the CA of self-signed certificates and with unacknowledged output. */
+/** Format of the directory that contains unacknowledged output and the CA of self-signed certificates. */
 export const GATEWAY_STATE_FORMAT: FolderFormat = { kind: 'gateway state', format: 1 };
 
 const FILE = 'format.json';

@@ -1,10 +1,9 @@
 /**
  * Converts the headers of an HTTP/1.1 response for HTTP/2. HTTP/1.1 allows repeated headers. For HTTP/2, Node.js throws
- * if a header in `SINGLE` occurs twice, and for connection headers (RFC 9113 §8.2.2).
+ * if a header in `SINGLE` occurs twice, or if there is a connection header (RFC 9113 §8.2.2).
  *
- * Equal values of a repeated header are merged. Values of list headers are joined (RFC 9110 §5.3). For all
- * other headers, only the first value is used. `upstream/response-head` already rejects a repeated
- * `Content-Length`.
+ * Equal values of a repeated header are merged. Values of list headers are joined (RFC 9110 §5.3). For all other
+ * headers, only the first value is used. `upstream/response-head` already rejects a repeated `Content-Length`.
  */
 
 import { TailcastError } from './errors.ts';

@@ -81,8 +81,8 @@ function askSelf(client: ApiClient, signal: AbortSignal, as?: ImpersonationTarge
 
 function versionVerdict(answer: ApiAnswer, description: string): CheckVerdict {
   if (answer.status === 401 || answer.status === 403) {
-    // The version is public by default. After a 401 or 403, the next check reports whether access is restricted or the
-    // credential is wrong.
+    // By default, the API server reports its version without authentication. After a 401 or 403, the next check reports
+    // whether access is restricted or the credential is wrong.
     return ok(`${description}; the account may not read its version`);
   }
   const parsed = VERSION.safeParse(answer.body);

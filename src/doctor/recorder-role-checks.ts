@@ -5,7 +5,7 @@ import { errorText } from '../errors.ts';
 import { failed, ok, skipped, warning, type Check } from './checks.ts';
 import { probeRecorder } from './recorder-checks.ts';
 
-/** Returns a check that the tailnet has nodes with these tags or stable node IDs of uploaders. */
+/** Returns a check that the tailnet contains nodes with the tags or stable node IDs of the permitted uploaders. */
 export function uploadersCheck(uploaders: readonly string[], status: () => Promise<TailnetStatus>): Check {
   return {
     id: 'uploaders',
@@ -32,7 +32,10 @@ export function uploadersCheck(uploaders: readonly string[], status: () => Promi
   };
 }
 
-/** Returns a check that the tailnet has nodes with these tags or stable node IDs. `gateways` must not be empty. */
+/**
+ * Returns a check that the tailnet contains nodes with the tags or stable node IDs in `gateways`, which must not be
+ * empty.
+ */
 export function trustedGatewaysCheck(
   gateways: readonly string[],
   status: () => Promise<TailnetStatus>,

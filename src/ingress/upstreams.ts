@@ -1,4 +1,4 @@
-/** Connections to Services. HTTP/1.1 connections are kept alive. HTTP/2 requests share as few sessions as possible. */
+/** Connections to Services. HTTP/1.1 connections are kept alive. HTTP/2 requests use as few connections as possible. */
 import { createDeadline } from '../async/deadline.ts';
 import { Agent, request as plainRequest, type ClientRequest } from 'node:http';
 import { connect, constants, type ClientHttp2Session, type ClientHttp2Stream } from 'node:http2';

@@ -60,7 +60,7 @@ export interface ApiServer {
    * new credential.
    */
   refused(): void;
-  /** Returns a description of the API server for users, in one line and without secrets. */
+  /** Describes the API server to users, in one line and without secrets. */
   describe(): string;
 }
 
@@ -118,7 +118,7 @@ const LOOPBACK: ReadonlySet<string> = new Set(['127.0.0.1', '[::1]', 'localhost'
 export const SERVICE_ACCOUNT_DIRECTORY = '/var/run/secrets/kubernetes.io/serviceaccount';
 
 /**
- * Reads all files and the first credentials, so that errors appear at startup.
+ * Reads all files and obtains the first credentials, so that errors appear at startup.
  *
  * @throws TailcastError `CONFIG_INVALID` with the file, the key and the fix
  */

@@ -85,7 +85,7 @@ export function queryValues(query: TargetQuery, name: string): readonly string[]
  */
 export function queryFlag(query: TargetQuery, name: string): boolean {
   const value = firstQueryValue(query, name);
-  // Go's strings.EqualFold treats the long s as s; toLowerCase does not.
+  // Go's strings.EqualFold treats the long s (ſ) as s; toLowerCase does not.
   return value !== undefined && value !== '0' && value.replace('ſ', 's').toLowerCase() !== 'false';
 }
 

@@ -76,8 +76,9 @@ const FOREIGN_ARGOCD = ['execProviderConfig', 'awsAuthConfig', 'proxyUrl'] as co
 /** Maximum size of a kubeconfig in an object, in characters. */
 const MAX_LENGTH = 256 * 1024;
 /**
- * Maximum number of tokens in a kubeconfig: runs of spaces, brackets, commas and quotation marks. The YAML parser
- * compares each key of a mapping with all others, so 20,000 keys would block the process for 20 s.
+ * Maximum number of tokens in a kubeconfig. A token is a run of whitespace, a bracket, a brace, a comma or a quotation
+ * mark. The YAML parser compares each key of a mapping with all others, so 20,000 keys would block the process for 20
+ * s.
  */
 const MAX_TOKENS = 1000;
 const TOKEN = /\s+|[,[\]{}"']/g;

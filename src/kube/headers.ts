@@ -10,16 +10,16 @@ export type RawHeaders = readonly string[];
 
 /**
  * - `hopByHop`: never forwarded (RFC 9110 section 7.6.1), even if `Connection` does not list it
- * - `framing`: length of the body; set again when the message is sent
+ * - `framing`: headers about the length of the body; set again when the message is sent
  * - `credential`, `cookie`: credentials of the client for the API server
  * - `impersonation`: `Impersonate*`
  * - `identity`: identity headers of other proxies: `X-Remote*`, `Tailscale*`
  * - `forwarded`: headers in which other proxies describe the client, such as `X-Forwarded-For`
- * - `subprotocol`: may contain a bearer token
+ * - `subprotocol`: WebSocket subprotocols, which may include a bearer token
  * - `extensions`: WebSocket extensions, which would hide the payload from the recorder
  * - `auditId`: forwarded only in `noauth` mode, because the API server would trust the client's value
  * - `trace`: request ids that appear in other logs; forwarded only in `noauth` mode, because a client could send the id
- *   of another request
+ * of another request
  */
 export type HeaderFamily =
   | 'ordinary'

@@ -1,6 +1,6 @@
 /**
- * Reads kubeconfig files like client-go. The files are merged. If several files define the same cluster, user, context
- * or current context, the first file wins. Relative paths are relative to the file that contains them.
+ * Reads kubeconfig files in the same way as client-go. The files are merged. If several files define the same cluster,
+ * user, context or current context, the first file wins. Relative paths are relative to the file that contains them.
  */
 import { readFileSync } from 'node:fs';
 import { delimiter, dirname, join, resolve } from 'node:path';

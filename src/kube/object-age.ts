@@ -1,6 +1,6 @@
-/** The order in which Kubernetes objects get a name or address that several of them claim. Pure. */
+/** Decides which Kubernetes object gets a name or address that several objects claim. Pure. */
 
-/** The parts of an object's metadata that determine its position in the order. */
+/** The parts of an object's metadata by which {@link olderFirst} compares. */
 interface Aged {
   readonly metadata: {
     readonly creationTimestamp?: string | undefined;

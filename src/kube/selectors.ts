@@ -1,6 +1,7 @@
 /**
- * Parts of field and label selectors that RequestInfo needs. The field selector `metadata.name=x` determines the name
- * of the object if both selectors are valid. Ports of `k8s.io/apimachinery/pkg/fields` and `pkg/labels`.
+ * Parses those parts of field and label selectors that RequestInfo needs. The field selector `metadata.name=x`
+ * determines the name of the object if both selectors are valid. Ports of `k8s.io/apimachinery/pkg/fields` and
+ * `pkg/labels`.
  */
 
 /** One requirement of a field selector. Commas separate requirements. */

@@ -1,4 +1,4 @@
-/** Small files that other programs rotate: service-account tokens, certificates and keys. */
+/** Reads small files that other programs rotate: service-account tokens, certificates and keys. */
 import { readFile } from 'node:fs/promises';
 import { TailcastError, errorReason } from '../errors.ts';
 

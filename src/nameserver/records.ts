@@ -9,7 +9,7 @@ import { jsonOrUndefined } from '../wire/json-value.ts';
 
 /** Maximum file size, in bytes. A ConfigMap has at most 1 MiB. */
 export const MAX_RECORDS_BYTES = 4 * 1024 ** 2;
-/** Maximum addresses of one name, so that they fit into a response. Further addresses are ignored. */
+/** Maximum number of addresses of one name, so that all fit into a response. Further addresses are ignored. */
 const MAX_ADDRESSES = 256;
 /** Domain for which the nameserver is always authoritative, including names that it does not know. */
 const TAILSCALE_DOMAIN = 'ts.net';

@@ -54,7 +54,7 @@ export interface Events {
       readonly outputBytes: number;
       readonly inputBytes: number;
       readonly exitCode?: number;
-      /** Ports that a port-forward opened. */
+      /** A port-forward opened these ports. */
       readonly ports?: readonly number[];
     },
   ): void;

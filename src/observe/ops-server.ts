@@ -11,8 +11,8 @@ import { listenOn } from '../listen.ts';
 export interface ReadinessCheck {
   readonly name: string;
   /**
-   * Resolves if the check succeeds. The value is an optional remark. Rejects with the reason if it fails. The function
-   * must stop when the signal aborts.
+   * Resolves if the check succeeds. The value of the promise is an optional remark. Rejects with the reason if it
+   * fails. The function must stop when the signal aborts.
    */
   check(signal: AbortSignal): Promise<string | void>;
 }

@@ -27,7 +27,7 @@ export interface ClusterRequest {
 }
 
 export interface ClusterConnection {
-  /** Address of the API server for log messages, without secrets. */
+  /** Address of the API server as log messages show it, without secrets. */
   readonly server: string;
   /** Namespace of the kubeconfig context, or of the pod's ServiceAccount. */
   readonly namespace: string | undefined;

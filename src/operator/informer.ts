@@ -2,7 +2,7 @@
  * Keeps a copy of the objects of one kind by list and watch, and reports changes.
  * - A watch that ends is resumed at the last known resource version.
  * - If the server no longer has this version (410), the informer lists again and reports the differences as changes.
- * - Other failures are retried after a delay that doubles.
+ * - Other failures are retried after a delay that doubles with each failure.
  * - If the API server does not know the kind (404), the informer logs this once, and tries again periodically.
  *
  * The informer runs until its signal aborts.

@@ -56,7 +56,7 @@ export function contains({ family, first, size }: Network, address: string): boo
   return offset >= 0n && offset < size;
 }
 
-/** Returns the network of a single address. */
+/** Returns the network that contains only this address. */
 export function hostRoute(address: string): string {
   return `${address}/${isIP(address) === 4 ? 32 : 128}`;
 }

@@ -21,7 +21,7 @@ const PREFIX = `${REFERENCE_GROUP}/`;
 
 /** Information that verdicts depend on, from other objects and the Helm release. */
 export interface MigrationContext {
-  /** Tags of tailnet nodes whose resource specifies no tags. */
+  /** Tags that a tailnet node gets if its resource specifies no tags. */
   readonly defaultTags: readonly string[];
   /** Tags of Recorders and of ProxyGroups of type kube-apiserver. The value is the name of the object with the tag. */
   readonly trustedTags: ReadonlyMap<string, string>;

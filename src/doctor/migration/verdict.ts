@@ -14,7 +14,7 @@ export type VerdictKind = 'unchanged' | 'different' | 'unsupported' | 'unknown';
 /** Kinds of verdicts, from the best to the worst. */
 export const VERDICT_KINDS: readonly VerdictKind[] = ['unchanged', 'different', 'unsupported', 'unknown'];
 
-/** One difference between the reference and tailcast in an object. */
+/** One difference in how the reference and tailcast handle an object. */
 export interface MigrationFinding {
   readonly kind: Exclude<VerdictKind, 'unchanged'>;
   /** Path of the field, for example `spec.staticEndpoints`; empty for the complete object. */

@@ -5,7 +5,7 @@ import { failed, ok, skipped, type Check } from '../checks.ts';
 
 export interface ControlFacts {
   readonly control: TailnetControl;
-  /** Tags of tailnet nodes whose resource specifies no tags. */
+  /** Tags that a tailnet node gets if its resource specifies no tags. */
   readonly defaultTags: readonly string[];
   readonly proxyGroups: boolean;
   /** Nodes of the tailnet. Requested only once, for all checks. */

@@ -21,7 +21,7 @@ export interface Standing {
   readonly slices: readonly KubeObject[];
   /** Front Services of egress groups. */
   readonly fronts: readonly KubeObject[];
-  /** ConfigMaps of tailnet names, by the uid of the owner. */
+  /** ConfigMaps that record the owners of tailnet names, by the uid of the owner. */
   readonly owned: ReadonlyMap<string, readonly string[]>;
 }
 

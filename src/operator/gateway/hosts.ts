@@ -73,7 +73,7 @@ export interface PathBudget {
   take(entries: readonly HostEntry[], bytes: number): boolean;
 }
 
-/** Creates a counter with a maximum size in bytes. */
+/** Creates a counter with a limit in bytes. */
 export function createPathBudget(limit: number): PathBudget {
   let known = new Map<string, HostEntry & { readonly bytes: number }>();
   let used = 0;

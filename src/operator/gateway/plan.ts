@@ -48,8 +48,8 @@ export interface GatewayPlan {
 }
 
 /**
- * Maximum size of all routes of one Gateway, in bytes. A Secret has at most 1 MiB. The limit is lower, because the
- * Secret also contains certificates, and stores routes for the node's own name twice.
+ * Maximum total size of the routes of one Gateway, in bytes. A Secret has at most 1 MiB. The limit is lower, because
+ * the Secret also contains certificates, and stores routes for the node's own name twice.
  */
 const MAX_ROUTE_BYTES = 192 * 1024;
 

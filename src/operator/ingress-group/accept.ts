@@ -158,8 +158,8 @@ async function accept(
 }
 
 /**
- * Maximum size of the configuration of all members, in bytes. The state Secret of a node, which has at most 1 MiB,
- * contains this configuration twice: the operator's copy and that of tailscaled.
+ * Maximum total size of the configurations of all members, in bytes. The state Secret of a node, which has at most 1
+ * MiB, contains these configurations twice: the operator's copy and that of tailscaled.
  */
 const MAX_GROUP_BYTES = 320 * 1024;
 /** Maximum size of the configuration of one member, in bytes. */
@@ -177,8 +177,8 @@ function sizeOfMember(input: ReconcileInput, request: ServeRequest): number {
 }
 
 /**
- * The members of one namespace use at most half of the space that other namespaces leave free, so that one namespace
- * cannot take all space.
+ * The members of one namespace use at most half of the space that other namespaces leave free, so that no single
+ * namespace can take all space.
  */
 function problemOfSize(
   { name }: NodeGroup,

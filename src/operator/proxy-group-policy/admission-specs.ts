@@ -19,7 +19,7 @@ const EXPOSED =
   '(has(object.spec.loadBalancerClass) && object.spec.loadBalancerClass == "tailscale") || ' +
   `(has(object.metadata.annotations) && "${ANNOTATIONS.expose}" in object.metadata.annotations && ` +
   `object.metadata.annotations["${ANNOTATIONS.expose}"] == "true")`;
-/** CEL expression: value of the annotation with the group. */
+/** CEL expression: value of the annotation that names the group. */
 const GROUP = `object.metadata.annotations["${ANNOTATIONS.proxyGroup}"]`;
 
 /**

@@ -19,7 +19,7 @@ import type { GroupVerdict } from './status.ts';
 export const SECRET_FORMATS = ['capi', 'argocd'] as const;
 type SecretFormat = (typeof SECRET_FORMATS)[number];
 
-/** Key in the ConfigMap for the file with the gateway's setting `clusters`. */
+/** Key of the ConfigMap's entry that contains the file with the gateway's setting `clusters`. */
 export const CLUSTERS_FILE = 'clusters.yaml';
 
 /** Maximum number of rejected Secrets that a message lists. */

@@ -9,7 +9,7 @@ import type { TailnetService } from '../auth-keys.ts';
 import type { NodeGroup } from '../workload/workload.ts';
 import type { ProxyGroup } from './resource.ts';
 
-/** Annotation of a Tailscale Service with its owners. */
+/** Annotation of a Tailscale Service that names the owners of the Service. */
 const OWNERS = 'tailscale.com/owner-references';
 /**
  * Operator ID in this annotation. The reference writes the ID of the operator's own node; this operator has no node.
@@ -117,7 +117,7 @@ function isOurs(service: TailnetService, uid: string): boolean {
   return owners.length === 1 && owners[0]?.resource?.uid === uid;
 }
 
-/** Returns the owners of a Tailscale Service, for messages. */
+/** Returns the owners of a Tailscale Service, as messages name them. */
 function ownerShown(service: TailnetService): string {
   const shown = (ownersOf(service) ?? []).map(({ operatorID, resource }) =>
     resource === undefined

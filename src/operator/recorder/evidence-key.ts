@@ -20,9 +20,9 @@ export function evidenceSecretName(groupName: string): string {
 }
 
 /**
- * Creates the Secret unless it exists. Without an owner and the labels of the group, the Secret outlives the Recorder,
- * like the recordings in the bucket. A new Recorder with the same name uses the same key, so it trusts the old
- * recordings.
+ * Creates the Secret unless it exists. The Secret has neither an owner nor the labels of the group, so that it outlives
+ * the Recorder, as the recordings in the bucket do. A new Recorder with the same name uses the same key, so it trusts
+ * the old recordings.
  *
  * @throws TailcastError `OBJECT_NOT_OURS`; KubeRefusal.
  */

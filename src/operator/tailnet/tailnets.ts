@@ -32,7 +32,7 @@ export function createTailnets(options: {
   readonly client: Pick<KubeClient, 'get' | 'review'>;
   readonly namespace: string;
   readonly own: TailnetControl;
-  /** Login server of Tailnet resources without their own login server. */
+  /** Login server of `Tailnet` resources that do not name one. */
   readonly defaultLoginServer: string;
   readonly nowMs: () => number;
   readonly signal: AbortSignal;

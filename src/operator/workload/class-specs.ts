@@ -19,8 +19,8 @@ type Plain<T> = { [Key in keyof T]: T[Key] };
 type PodTemplate = V1StatefulSetSpec['template'];
 
 /**
- * Returns the StatefulSet with the settings of a class. The class cannot change the operator's labels, the selector,
- * and the annotations with the last configuration. Security contexts in the class replace the operator's completely,
+ * Returns the StatefulSet with the settings of a class. The class cannot change the operator's labels, the selector, or
+ * the annotations that show the last configuration. Security contexts in the class replace the operator's completely,
  * even if they are empty. The user's environment variables override those of the operator.
  */
 export function withClass(

@@ -49,7 +49,7 @@ export const LOCAL_PORT = 9002;
  */
 const MOUNTED_AT_LEAST = 4;
 
-/** Prefix of annotations with the last configuration, for users who inspect a pod. */
+/** Prefix of annotations that show the last configuration to users who inspect a pod. */
 export const LAST_SET = 'tailscale.com/operator-last-set-';
 
 /** Headless Service of the proxy, to whose name egress Services point. */
@@ -157,7 +157,7 @@ export const GATES = {
 
 /**
  * Settings that let a group roll out without interruption. During a long termination period, callers switch to other
- * pods; a readiness gate delays the replacement of the next pod.
+ * pods, and a readiness gate delays the replacement of the next pod.
  */
 function handingOver({ kind }: Duty): Pick<V1PodSpec, 'terminationGracePeriodSeconds' | 'readinessGates'> {
   if (kind !== 'egress-group' && kind !== 'ingress-group') return {};
