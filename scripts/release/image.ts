@@ -152,8 +152,8 @@ function addManifest(
 
 function layDebian(root: string, { debian }: Base): string {
   mkdirSync(join(root, 'usr'));
-  // In Debian, `/bin` and `/lib` are links to folders in `/usr`. Packages of this Debian release still contain
-  // files below the old paths.
+  // In Debian, `/bin` and `/lib` are links to folders in `/usr`. The links are created first, because packages of this
+  // Debian release still contain files below the old paths.
   for (const name of ['bin', 'sbin', 'lib', 'lib64']) {
     mkdirSync(join(root, 'usr', name));
     symlinkSync(`usr/${name}`, join(root, name));

@@ -273,8 +273,8 @@ class IndexBuilder {
     if (!this.#budget.spend(work)) return;
     const screen = await takeSnapshot(this.#terminal, this.#scratch);
     if (screen === undefined) {
-      // The usual reason is an incomplete escape sequence at the end of the output so far. In this case, the next
-      // attempt succeeds.
+      // The usual reason is an incomplete escape sequence at the end of the output so far. The next attempt then
+      // succeeds, after the rest of the sequence.
       this.#nextFrame = offset + this.#retryAfter;
       this.#retryAfter *= 2;
       return;
