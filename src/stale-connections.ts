@@ -9,9 +9,9 @@ import type { Socket } from 'node:net';
 export const SAFE_METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS']);
 
 /**
- * Time after sending a request, in milliseconds. The request may be retried if its connection is lost within this time.
- * If the connection is lost within this time, the peer probably closed it before the request arrived. If the connection
- * is lost later, the peer may have processed the request.
+ * Time after sending a request, in milliseconds. If the connection is lost within this time, the peer probably closed
+ * it before the request arrived, so the request may be retried. If the connection is lost later, the peer may have
+ * processed the request.
  */
 export const STALE_MS = 50;
 

@@ -118,7 +118,7 @@ export function createTerminal({
       emulator.resize(columns, rows);
     },
     async reset(size, screen) {
-      // NOTE: the emulator's own reset keeps some state, such as a hidden cursor
+      // NOTE: replace the emulator, because its own reset keeps some state, such as a hidden cursor
       emulator.dispose();
       budget = shared ?? new WorkBudget();
       open(size);

@@ -47,7 +47,7 @@ export class CastText {
     return this.#isDamaged || this.#stoppedAt !== undefined;
   }
 
-  /** Second of the session at which the budget was exhausted; undefined if it was not exhausted. */
+  /** Time at which the budget was exhausted, in seconds of the session; undefined if it was not exhausted. */
   get stoppedAt(): number | undefined {
     return this.#stoppedAt;
   }
@@ -80,7 +80,7 @@ export class CastText {
     return this.#journal?.hidden ?? 0;
   }
 
-  /** Text of an unterminated control string, and the second (`at`) of the last event. */
+  /** Text of an unterminated control string, and the time of the last event (`at`), in seconds. */
   get pendingString(): { readonly at: number; readonly text: string } {
     return { at: this.#seconds, text: this.#journal?.parser.pendingString ?? '' };
   }

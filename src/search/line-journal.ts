@@ -21,7 +21,7 @@ export class LineJournal implements TerminalActions, TextJournal {
   readonly #pen = new Pen();
   #seconds = 0;
   #line = '';
-  /** Second of the last change of the line; undefined if the line was emitted. */
+  /** Time of the last change of the line, in seconds; undefined if the line was emitted. */
   #changedAt: number | undefined;
   readonly #budget: WorkBudget;
   readonly #allowance: TextAllowance;

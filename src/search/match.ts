@@ -1,6 +1,6 @@
 /**
- * Compares sessions with the queries of rules while the sessions are recorded, without an index. The result is the same
- * as with an index of unlimited size. A query matches a session if it matches one moment of the session. Pure.
+ * Compares sessions with the queries of rules while the sessions are recorded. No index is used, but the result is the
+ * same as with an index of unlimited size. A query matches a session if it matches one moment of the session. Pure.
  */
 import { exitCodeOf } from '../wire/recorder-api/recording-status.ts';
 import { replaceSecrets } from '../secrets.ts';

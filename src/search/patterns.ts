@@ -19,7 +19,7 @@ export interface RulePattern {
 
 /** A line of a session, for comparison with patterns. */
 export interface PatternLine {
-  /** Second of the session. */
+  /** Time in seconds of the session. */
   readonly at: number;
   readonly text: string;
 }

@@ -20,8 +20,8 @@ export const THEME: readonly number[] = [
   0x8ddb8c, 0xeac55f, 0x96d0ff, 0xdcbdfb, 0x76e3ea, 0xffffff,
 ];
 /**
- * Maximum difference of each of red, green and blue at which the text is unreadable. Black on {@link PAPER} has exactly
- * this difference.
+ * Text is unreadable if red, green and blue each differ from the background by at most this value. For black text on
+ * {@link PAPER}, the largest difference is exactly this value.
  */
 const SAME_COLOUR = 24;
 /** Opacity of dim text in the player. */
@@ -175,7 +175,7 @@ function isSame(left: number, right: number, opacity: number): boolean {
   );
 }
 
-/** Compares the lowest bytes of two colours. Opacity applies to both, so it reduces their difference. */
+/** Compares the lowest bytes of two colours. Opacity applies to both colours, so it reduces their difference. */
 function isNear(left: number, right: number, opacity: number): boolean {
   return Math.abs((left & 0xff) - (right & 0xff)) * opacity <= SAME_COLOUR;
 }

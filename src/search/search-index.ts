@@ -75,7 +75,10 @@ export interface SessionDoc {
   readonly stoppedAt?: number;
 }
 
-/** Fields that a list shows for a session. The index stores them, so a list is created without reading recordings. */
+/**
+ * Fields that a list shows for a session. The index stores these fields, so that a list is created without reading
+ * recordings.
+ */
 export interface SessionListing {
   /** Exact sort key of the start time. */
   readonly order: string;

@@ -6,7 +6,7 @@ import type { Screen } from './terminal/screen.ts';
 import type { ScreenRow } from './terminal/screen-row.ts';
 
 export interface JournalCommand {
-  /** Second of the session at which the command was started. */
+  /** Time at which the command was started, in seconds of the session. */
   readonly at: number;
   readonly text: string;
   /** True if the command was guessed from a prompt. */

@@ -6,7 +6,7 @@ import type { WrittenRow } from './written-text.ts';
 
 /** A line of the screen. Wrapped rows of a line are joined. */
 export interface JournalRow {
-  /** Second of the last change of the line. */
+  /** Time of the last change of the line, in seconds. */
   readonly at: number;
   readonly text: string;
   /** True for the alternate screen, which editors and pagers use. */

@@ -1,7 +1,7 @@
 /**
  * Splits text into words, in the same way for all search engines. A word consists of letters, digits, marks and `_`.
- * Words are equal if their first {@link MAX_TOKEN} characters are equal, in NFKC and lower case. Scripts without spaces
- * are split into pairs of characters. Pure.
+ * Words are equal if their first {@link MAX_TOKEN} characters are equal, in NFKC and lower case. Text in writing
+ * systems without spaces, such as Chinese, is split into pairs of characters. Pure.
  */
 
 export interface Token {
@@ -21,8 +21,8 @@ const NOT_ASCII = /[^\0-\x7f]/;
 const LONG_WORD = /\w{65,}/g;
 
 /**
- * Returns the words of a text, in order. In scripts without spaces, the last character of a run of such characters is
- * also a separate word.
+ * Returns the words of a text, in order. In writing systems without spaces, the last character of a run of such
+ * characters is also a separate word.
  */
 export function tokenize(text: string): readonly Token[] {
   const tokens: Token[] = [];

@@ -20,7 +20,7 @@ interface Screen {
 
 /** A written line. */
 export interface WrittenRow {
-  /** Second of the session. */
+  /** Time in seconds of the session. */
   readonly at: number;
   readonly text: string;
   /** Number of printable characters of the line that never became visible. */

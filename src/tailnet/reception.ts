@@ -102,7 +102,10 @@ export function createReception(options: ReceptionOptions): Reception {
     );
   }
 
-  /** Closes an old connection if there are too many. Ordinary clients finish the handshake within milliseconds. */
+  /**
+   * Closes an old connection if there are too many unfinished handshakes. This rarely affects ordinary clients, which
+   * finish the handshake within milliseconds.
+   */
   function limitHalfOpen(): void {
     const displaced = halfOpen.size > options.maxHalfOpen ? halfOpen.displaced() : undefined;
     if (displaced === undefined) return;

@@ -80,7 +80,7 @@ export function createTlsTerminator(options: {
       finish(socket);
       return;
     }
-    // OpenSSL also resumes a session under another server name, and does not call SNICallback in that case
+    // OpenSSL also resumes a session under another server name, without a call of SNICallback; so check the name here
     choose(servername).then(
       () => finish(socket),
       (error: unknown) => fail(error, socket),

@@ -51,7 +51,7 @@ export class ScreenRow {
   /** Cells that changed since the row was last emitted: `[from, to)`. */
   #freshFrom = 0;
   #freshTo = 0;
-  /** Seconds of the first and the last change since the row was blank. */
+  /** Times of the first and the last change since the row was blank, in seconds. */
   firstAt = 0;
   changedAt = 0;
   /** Number of changes. */

@@ -51,7 +51,7 @@ export class Screen {
   newLineMode = false;
   /** Budget that pays for cells that are written, moved or cleared. */
   readonly budget: WorkBudget;
-  /** Second of the current output. */
+  /** Time of the current output, in seconds. */
   seconds = 0;
   readonly #keeper: ScreenKeeper;
   #serial = 0;

@@ -183,7 +183,7 @@ export class EvidenceLog {
   /** Publishes after a pause, so that sessions that start within a short time share a segment. */
   async #announceSoon(): Promise<void> {
     const waitMs = this.#announcedAtMs + ANNOUNCE_PAUSE_MS - performance.now();
-    // Wait at least one turn of the event loop. Later entries go into the next segment.
+    // Wait at least one turn of the event loop, so that the segment includes the entries of the current turn.
     await new Promise((resolve) => setTimeout(resolve, Math.max(0, waitMs)));
     this.#announcing = undefined;
     this.#announcedAtMs = performance.now();
@@ -211,7 +211,7 @@ export class EvidenceLog {
     const { store, key, tailMs } = this.#options;
     while (this.#tailWanted) {
       const waitMs = this.#tailedAtMs + tailMs - performance.now();
-      // Wait at least one turn of the event loop. The copy then includes the entries of the current turn.
+      // Wait at least one turn of the event loop, so that the copy includes the entries of the current turn.
       if (!(await pause(Math.max(0, waitMs), this.#closing.signal))) return;
       this.#tailWanted = false;
       this.#tailedAtMs = performance.now();

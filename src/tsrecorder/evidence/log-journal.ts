@@ -294,8 +294,8 @@ function encodeBase(base: Base): string {
 }
 
 /**
- * Reads complete lines up to the first line that does not continue the previous one. A crash can leave an incomplete
- * entry.
+ * Reads lines up to the first line that does not continue the previous line. Ignores an incomplete last line, which a
+ * crash can leave.
  */
 function load(text: string): Loaded | undefined {
   const lines = text.split('\n').slice(0, -1);

@@ -29,7 +29,7 @@ export function batchName(file: string): string {
 }
 
 /**
- * Returns the start of a batch in nanoseconds since the epoch.
+ * Returns the start time of a batch, in nanoseconds since the epoch.
  *
  * @param name complete name in the store
  * @returns undefined if the name is not a batch name, or if the folder belongs to another day

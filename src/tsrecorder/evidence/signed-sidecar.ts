@@ -25,7 +25,8 @@ const seal = z.strictObject({
   bytes: count,
   blockBytes: z.int().min(1),
   chain: hash,
-  // A check reads the store for each block, so empty blocks and more blocks than a recorder writes are invalid.
+  // A check reads the store once per block. To limit these reads, empty blocks, and more blocks than a recorder writes,
+  // are invalid.
   blocks: z
     .array(z.tuple([z.int().min(1), hash]).readonly())
     .max(MAX_BLOCKS)

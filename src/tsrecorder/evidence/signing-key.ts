@@ -39,7 +39,7 @@ const SIGNATURE_BYTES = 64;
 
 /**
  * Reads the private key from `path` (PKCS#8 PEM, mode 0600).
- * @param create creates a key if the file is missing
+ * @param create true to create a key if the file is missing
  * @throws TailcastError `CONFIG_INVALID` if the key is unusable
  */
 export async function loadSigningKey(path: string, create: boolean): Promise<SigningKey> {

@@ -375,7 +375,8 @@ class LogReader {
   #takeKey(n: number, raw: string, object: string): void {
     const key = parsePublicKey(raw)?.id;
     if (key === undefined) this.#fault('log-entry-unreadable', 'its key cannot be read', n, object);
-    // If the verifier provided the keys, a change of the signing key to another provided key is a key rotation.
+    // If the verifier provided the keys, a change of the signing key to another provided key is no fault, but a key
+    // rotation.
     else if (this.#key !== undefined && key !== this.#key && !this.#keys.trusted) {
       const message = `from here on the log is signed by the key ${key}; if that is expected, name all keys`;
       this.#fault('log-key-changed', message, n, object);

@@ -1,6 +1,6 @@
 /**
- * Reads ranges of files in small pieces. A recording may be several gigabytes long, and a list of recordings may read
- * tens of thousands of sidecars.
+ * Reads ranges of files in small pieces to limit the memory: a recording may be several gigabytes long, and a list of
+ * recordings may read tens of thousands of sidecars.
  */
 import type { FileHandle } from 'node:fs/promises';
 import { passedThrough } from '../../memory/stream-garbage.ts';

@@ -33,7 +33,7 @@ export interface Upload {
 }
 
 /**
- * Passes a chunk of the body to its session. @returns false if the caller must wait for `drain`. @throws TailcastError
+ * Passes a chunk of the body to the session. @returns false if the caller must wait for `drain`. @throws TailcastError
  */
 export function pushInto(session: UploadSession, body: UploadBody, chunk: Uint8Array): boolean {
   const isContinued = session.push(body.lines(chunk));

@@ -56,7 +56,7 @@ export interface Catalog {
    * Returns one page.
    *
    * @param scope recordings that the viewer may see; others are not read. Default: everything
-   * @param owner owner of the request; owners use the index in turn
+   * @param owner owner of the request; owners take turns in using the index
    * @throws TailcastError `USAGE` if the sort order requires an index and no index is ready; `SEARCH_BUSY`,
    *   `SEARCH_UNAVAILABLE`
    */
@@ -65,7 +65,7 @@ export interface Catalog {
    * Returns the entry of a recording.
    *
    * @param scope recordings that the viewer may see. Default: everything
-   * @param owner owner of the request; owners use the index in turn
+   * @param owner owner of the request; owners take turns in using the index
    * @returns undefined for an unknown or invalid `id`
    */
   find(id: string, scope?: Scope, owner?: string): Promise<CatalogEntry | undefined>;
