@@ -26,8 +26,8 @@ export interface GrantFacts {
   readonly callers: () => Promise<readonly NamedCaller[]>;
   readonly whois: (address: string, signal: AbortSignal, service?: string) => Promise<Identity>;
   /**
-   * Caller to which the result is limited: its name, the first label of its name, or its address. Undefined for all
-   * callers.
+   * Caller to which the result is limited: its name, the first label of its name, or its address. Undefined stands for
+   * all callers.
    */
   readonly only: string | undefined;
 }

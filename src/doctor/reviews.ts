@@ -26,7 +26,7 @@ export interface Access {
   readonly resource: string;
   readonly subresource?: string;
   readonly namespace?: string;
-  /** Name of one object; undefined for all objects. */
+  /** Name of one object; undefined stands for all objects. */
   readonly name?: string;
 }
 

@@ -44,7 +44,7 @@ export interface FollowedTls {
 /**
  * Resolves after all sources have been read. Afterwards, the sources are read again only when the caller requests this.
  *
- * @param about.where name of the source in errors
+ * @param about.where name with which errors refer to the source
  * @param about.onUnusable called once for each new version of a source that is invalid
  * @throws TailcastError `CONFIG_INVALID`
  */
@@ -122,7 +122,7 @@ function checked(tls: ApiServerTls, where: string): ApiServerTls {
  * Returns a function that returns the PEM text from the kubeconfig, or from a file that it reads again after changes.
  * Returns undefined if neither is configured.
  *
- * @param from.what name of the text in errors
+ * @param from.what name with which errors refer to the text
  * @throws TailcastError `CONFIG_INVALID`; the returned function also throws this error until it has read the file once
  */
 export function pemSource(from: {

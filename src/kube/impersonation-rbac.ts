@@ -2,9 +2,9 @@
 import { AUDIT_EXTRA } from './audit-extras.ts';
 
 export interface ImpersonationRights {
-  /** Users that the account may impersonate; empty for all. */
+  /** Users that the account may impersonate; an empty list stands for all users. */
   readonly users: readonly string[];
-  /** Groups that the account may impersonate; empty for all. */
+  /** Groups that the account may impersonate; an empty list stands for all groups. */
   readonly groups: readonly string[];
   /** True for constrained impersonation (KEP-5284; Kubernetes 1.36 and newer) instead of the older verb. */
   readonly constrained: boolean;

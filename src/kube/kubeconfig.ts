@@ -112,7 +112,7 @@ export function readKubeconfigContexts(paths: readonly string[]): readonly Kubec
 /**
  * Resolves the current context of a kubeconfig text, or its only context.
  *
- * @param source name of the text in errors
+ * @param source name with which errors refer to the text
  * @throws TailcastError `CONFIG_INVALID`
  */
 export function parseKubeconfigContext(text: string, source: string): KubeconfigContext {

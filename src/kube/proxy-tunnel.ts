@@ -27,7 +27,7 @@ const PORTS: Readonly<Record<string, number>> = {
 
 /**
  * @param text value of `proxy-url`
- * @param where name of the setting in errors
+ * @param where name with which errors refer to the setting
  * @throws TailcastError `CONFIG_INVALID`
  */
 export function openProxyTunnel(text: string, where: string, target: TunnelTarget): OpenTunnel {

@@ -8,7 +8,7 @@ const MAX_FILE_BYTES = 256 * 1024;
 
 export interface ReloadedFileOptions {
   readonly path: string;
-  /** Name of the file in errors: `the service-account token`. */
+  /** Name with which errors refer to the file: `the service-account token`. */
   readonly what: string;
   /** Monotonic clock, in milliseconds. */
   readonly now: () => number;

@@ -18,7 +18,7 @@ const BLOCK_BYTES = 16 * 1024;
  * cheaper.
  */
 const SMALL_BYTES = 2 * 1024;
-/** Maximum number of free blocks, 8 MB. */
+/** Maximum number of free blocks; in total, they have 8 MB. */
 const MAX_FREE = 512;
 
 interface Block {

@@ -54,7 +54,7 @@ export interface Events {
       readonly outputBytes: number;
       readonly inputBytes: number;
       readonly exitCode?: number;
-      /** A port-forward opened these ports. */
+      /** Ports that a port-forward opened. */
       readonly ports?: readonly number[];
     },
   ): void;

@@ -49,7 +49,7 @@ export function addressAt({ family, first }: Network, offset: bigint): string {
   );
 }
 
-/** True if the network contains an address. */
+/** True if the network contains the address. */
 export function contains({ family, first, size }: Network, address: string): boolean {
   if (isIP(address) !== family) return false;
   const offset = numberOf(address, family) - first;

@@ -29,7 +29,7 @@ export interface RightsFacts {
 
 /** Required verbs for one kind of object. */
 export interface Right {
-  /** Undefined for all namespaces. */
+  /** Namespace of the objects; undefined stands for all namespaces. */
   readonly namespace: string | undefined;
   readonly group: string;
   /** Plural name, with the subresource if there is one: `services/status`. */

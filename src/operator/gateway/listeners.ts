@@ -12,7 +12,7 @@ export interface ListenerPlan {
   readonly name: string;
   readonly port: number;
   readonly isSecure: boolean;
-  /** A name or a wildcard; empty for all names. */
+  /** A name or a wildcard; the empty text stands for all names. */
   readonly hostname: string;
   /** True if the listener uses the certificate from the control server, which is valid only for the node's name. */
   readonly isOwnNameOnly: boolean;

@@ -24,7 +24,7 @@ interface GatewayStatus {
 /** Desired conditions, by type. */
 type Verdicts = readonly (readonly [type: string, Verdict])[];
 
-/** @returns undefined for no change */
+/** @returns undefined if nothing changes */
 export function classStatus(
   { metadata, spec, status }: GatewayClass,
   nowIso: string,
@@ -82,7 +82,7 @@ export interface GatewayFindings {
   readonly addresses?: GatewayStatus['addresses'] | undefined;
 }
 
-/** @returns undefined for no change */
+/** @returns undefined if nothing changes */
 export function gatewayStatus(
   { metadata, status }: Gateway,
   { problem, plan, programmed, addresses }: GatewayFindings,
@@ -180,7 +180,7 @@ const ownEntrySchema = z.looseObject({ conditions: z.array(conditionSchema).defa
  * and position.
  *
  * @param parents empty if the operator no longer handles the Gateway
- * @returns undefined for no change
+ * @returns undefined if nothing changes
  */
 export function routeStatus(
   { metadata, status }: HttpRoute,

@@ -68,7 +68,7 @@ export function allocationsObject(
 const TRIES = 65_536n;
 
 /**
- * Returns one address of each network. A member keeps its previous addresses if they belong to these networks and no
+ * Returns one address from each network. A member keeps its previous addresses if they belong to these networks and no
  * other member has them.
  *
  * @param isTaken returns true if another member has the address, in any group

@@ -66,7 +66,7 @@ export interface MemberStatus {
 }
 
 /**
- * Returns the new status of a member, or undefined for no change.
+ * Returns the new status of a member, or undefined if nothing changes.
  *
  * @param verdicts undefined to clear the conditions
  * @param shown addresses for the status; undefined to keep the present ones

@@ -156,7 +156,7 @@ export function verdictsOf(seen: Seen): Verdicts {
 }
 
 /**
- * Returns the new status, or undefined for no change.
+ * Returns the new status, or undefined if nothing changes.
  *
  * @param observed observed state; undefined to keep devices and URL
  * @param nowIso current time in RFC 3339 with seconds

@@ -34,7 +34,7 @@ export interface ServiceStatus {
 }
 
 /**
- * Returns the new status, or undefined for no change.
+ * Returns the new status, or undefined if nothing changes.
  *
  * @param ingress addresses for the status; undefined to keep the present ones
  * @param nowIso current time in RFC 3339 with seconds

@@ -42,7 +42,7 @@ export function createIdTokens(client: Pick<KubeClient, 'review'>): CreateIdToke
   };
 }
 
-/** Returns the error in stored credentials, or undefined. */
+/** Returns the reason why stored credentials are invalid; undefined if they are valid. */
 export function credentialsProblem(values: ReadonlyMap<string, string>): string | undefined {
   const has = (key: string): boolean => (values.get(key) ?? '').trim() !== '';
   if (!has('client_id')) return 'client_id is missing';

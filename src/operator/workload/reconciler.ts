@@ -215,7 +215,9 @@ export interface ReconcilerSpec<Resource> {
   deploy(resource: Resource, managed: Managed, found: Observation): Promise<number | undefined>;
   /** Writes to the status of the resource why it is not ready. */
   notReady(resource: Resource, reason: FailureReason, message: string): Promise<void>;
-  /** Removes from the tailnet what else belongs to a deleted resource. Called after the removal of the nodes. */
+  /**
+   * Removes from the tailnet everything else that belongs to a deleted resource. Called after the removal of the nodes.
+   */
   removeMore?(managed: Managed, control: TailnetControl): Promise<void>;
 }
 

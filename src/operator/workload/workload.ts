@@ -70,7 +70,10 @@ export interface NodeGroup extends ObjectOwner {
  */
 export const MAX_GROUP_NAME = 52;
 
-/** Returns the error in the name of a resource whose StatefulSet has the same name, or undefined. */
+/**
+ * Checks the name of a resource whose StatefulSet has the same name. Returns the reason why the name is invalid, or
+ * undefined.
+ */
 export function problemOfName(name: string): string | undefined {
   return name.length <= MAX_GROUP_NAME
     ? undefined
