@@ -78,7 +78,7 @@ for (const row of rows) {
 }
 process.exitCode = rows.every(isMet) ? 0 : 1;
 
-/** Returns the bytes of the page that a browser loads, for the list and for the player. */
+/** Returns the number of bytes that a browser loads for the page: for the list and for the player. */
 function pageBytes(): number {
   const assets = join(PLAYER_DIRECTORY, 'assets');
   const first = readdirSync(assets).filter((name) => /^(index|style)-.*\.br$/.test(name));

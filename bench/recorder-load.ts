@@ -17,10 +17,10 @@ export interface RecorderLoad {
 }
 
 export interface RecorderLoadResult {
-  /** Acknowledged (durable) bytes at the end of the measured time, and the duration of the measurement. */
+  /** Number of acknowledged (durable) bytes at the end of the measured time, and the duration of the measurement. */
   readonly bytes: number;
   readonly seconds: number;
-  /** Bytes of all sessions, and the time until the last session was stored. */
+  /** Number of bytes of all sessions, and the time until the last session was stored. */
   readonly storedBytes: number;
   readonly storedSeconds: number;
   /** Time between sending a line and its acknowledgement; 0 for a flood. */

@@ -428,7 +428,7 @@ async function measure(
   return all;
 }
 
-/** Drops the page cache of the index. @returns bytes that stay in the cache; undefined if unknown */
+/** Drops the page cache of the index. @returns the number of bytes that stay in the cache; undefined if unknown */
 function dropCache(): number | undefined {
   const files = readdirSync(directory).map((name) => join(directory, name));
   for (const file of files) {

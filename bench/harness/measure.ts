@@ -212,7 +212,7 @@ function isLookedAt(benchmark: BenchCase, peer: Peer): boolean {
   return benchmark.recordedBytesPerUnit !== undefined && peer.recorder !== undefined;
 }
 
-/** Bytes on the recorder's disk after the recorder has stored the session. */
+/** Returns the number of bytes on the recorder's disk, after the recorder has stored the session. */
 async function restOf(folder: string): Promise<number> {
   let last = -1;
   for (let look = 0; look < MAX_LOOKS; look += 1) {

@@ -47,8 +47,8 @@ function usageOfOne(pid: number): Usage | undefined {
 }
 
 /**
- * Returns the bytes that a process has read from the disk, and the number of its reads. Neither number depends on the
- * load of the machine.
+ * Returns the number of bytes that a process has read from the disk, and the number of its reads. Neither number
+ * depends on the load of the machine.
  */
 export function readsOf(pid: number): { readonly diskBytes: number; readonly reads: number } {
   const text = readFileSync(`/proc/${pid}/io`, 'utf8');

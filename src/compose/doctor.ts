@@ -13,7 +13,7 @@ export interface DoctorOptions {
   readonly caller: string | undefined;
 }
 
-/** Bytes of one MiB. */
+/** Number of bytes in one MiB. */
 export const MIB = 1024 ** 2;
 
 /** The LocalAPI of tailscaled, and the status of tailscaled. */

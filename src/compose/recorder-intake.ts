@@ -39,7 +39,8 @@ export interface Intake {
   readonly issueTime: () => string;
   readonly shared: SharedBucket | undefined;
   /**
-   * Returns the free bytes in the store or in the spool, whichever is less; 0 while the store exceeds its size limit.
+   * Returns the number of free bytes in the store or in the spool, whichever is less; 0 while the store exceeds its
+   * size limit.
    */
   readonly freeBytes: () => Promise<number | undefined>;
   /** Components that are notified about stored recordings. They are set after the recorder has started to listen. */

@@ -96,7 +96,8 @@ const DEFAULT_LIMITS = {
   maxLineBytes: 64 * 1024 ** 2,
   /**
    * Maximum bytes of one session that are received but not written to disk. At the limit, the recorder stops reading
-   * the upload. NOTE: with 8 MiB, acknowledgements came later, and large outputs reached the user at 75 % of the speed.
+   * the upload. NOTE: a limit of 8 MiB delayed acknowledgements, and large outputs reached the user at only 75 % of the
+   * speed that 2 MiB gives.
    */
   maxPendingBytes: 2 * 1024 ** 2,
   /** Maximum bytes of all sessions that are received but not written to disk. */
