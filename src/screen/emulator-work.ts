@@ -98,7 +98,7 @@ export function countWork(emulator: Emulator, budget: WorkBudget): (text: string
     budget.spent += emulator.cols / 4 + emulator.rows;
   });
   return (text) => {
-    // in insert mode each character shifts the rest of its row
+    // in insert mode a character costs as much as a row, because it shifts the rest of its row
     wasInserting ||= emulator.modes.insertMode;
     budget.spent += text.length * (wasInserting ? emulator.cols : CHARACTER_WORK);
     wasInserting = emulator.modes.insertMode;

@@ -1,8 +1,9 @@
 /**
  * Regular expressions of rules. `re2js` matches all patterns in linear time, in one pass over the text. Each session
- * has a CPU budget for each group of patterns. A session that exceeds the budget of a group uses the two halves of the
- * group from then on. A session that exceeds the budget of a single pattern no longer uses this pattern. Other sessions
- * still use the group or pattern, so the output of one user never switches off a rule for other users.
+ * has a CPU budget for each group of patterns. If a session exceeds the budget of a group, it uses the two halves of
+ * the group separately from then on. If a session exceeds the budget of a single pattern, it no longer uses this
+ * pattern. Other sessions still use the group or pattern, so the output of one user never switches off a rule for other
+ * users.
  */
 import { RE2JS, RE2Set } from 're2js';
 

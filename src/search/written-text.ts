@@ -89,8 +89,8 @@ const MAX_TITLE = 256;
 /** Maximum number of remembered control strings, and of window titles in the current line. */
 const MAX_TITLES = 16;
 /**
- * Allowance of one recording: the first characters in control strings do not count as invisible, up to this number,
- * because normal programs send links and requests to the terminal. The allowance is never refilled.
+ * Number of characters in control strings of one recording that do not count as invisible, because normal programs send
+ * links and requests to the terminal.
  */
 const FREE_CHARACTERS = 512;
 /** Number of characters in fragments (short control strings) of one recording that do not count as invisible. */
@@ -255,9 +255,9 @@ export class WrittenText {
   }
 
   /**
-   * Compares the cursor with the end of the last characters. If the cursor is in another row or further right, the next
-   * characters start a new word, as after a line feed or a space. Single letters are an exception: letters that are
-   * spread over the screen may spell a word.
+   * Compares the position of the cursor with the end of the last printed characters. If the cursor is in another row or
+   * further right, the next characters start a new word, as after a line feed or a space. Single letters are an
+   * exception: letters that are spread over the screen may spell a word.
    */
   continueAt(seconds: number, screen: Screen): void {
     const isSameRow = screen.row(screen.y) === this.#lastRow;
@@ -412,7 +412,7 @@ export class WrittenText {
       return;
     }
     if (!hasRow || this.#fragments !== '') this.#isJoined = true;
-    // Other strings can only continue the words at the two ends of a long string.
+    // A word can continue in another string only at the two ends of a long string, so keep only these ends.
     this.#fragments +=
       text.length > 2 * OVERLAP ? `${text.slice(0, OVERLAP)} ${text.slice(-OVERLAP)}`.toWellFormed() : text;
     if (this.#fragments.length > MAX_ROW) this.#giveFragments(at);

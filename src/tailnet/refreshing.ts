@@ -1,4 +1,4 @@
-/** A value that is loaded at its first use, cached, and reloaded in the background before it is too old. */
+/** A value that is loaded at its first use, cached, and reloaded in the background before it becomes too old. */
 
 export interface Refreshing<T> {
   /** Returns the cached value if it is usable, otherwise loads it. Concurrent callers share one load. */

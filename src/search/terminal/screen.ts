@@ -233,7 +233,7 @@ export class Screen {
     const first = direction === 'up' ? top : bottom + 1 - moved;
     for (let y = first; y < first + moved; y += 1) this.#keeper.leaving(y);
     if (moved === 1 && direction === 'up') {
-      // A line feed at the bottom is by far the most frequent cursor movement.
+      // This is a fast path, because rows are moved mostly by a line feed at the bottom.
       const row = this.row(top);
       this.#clear(row);
       // NOTE: this is a loop, because `splice` and `copyWithin` of an array take five times as long

@@ -7,8 +7,8 @@ export interface SelectedFindings {
   /** Findings about the logs and about all parts of the sessions. */
   readonly findings: readonly Finding[];
   /**
-   * True if a missing or changed recording may be a part of a session. A recording is suspect if neither a signed
-   * sidecar nor the end entry of a log states its session.
+   * True if a missing or changed recording may be a part of a session. This is possible if neither a signed sidecar nor
+   * the end entry of a log states the session of the recording.
    */
   readonly isUncertain: boolean;
 }

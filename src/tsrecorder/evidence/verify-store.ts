@@ -160,8 +160,8 @@ export async function verifyStores(
 }
 
 /**
- * Drops faults about logs that are in another store. They occur because the checkpoint of the verifier contains the
- * logs of all stores.
+ * Drops faults about logs that are in another store. Such faults occur because the checkpoint of the verifier contains
+ * the logs of all stores.
  */
 function withoutLogsOfOthers(
   report: VerifyReport,

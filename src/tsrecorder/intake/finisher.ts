@@ -198,8 +198,8 @@ export function describeUpload(upload: OverUpload, durationSeconds: number | und
 }
 
 /**
- * Returns the place of the upload in its session. If the gateway received the confirmation, the upload is the last part
- * of the session.
+ * Returns the place of the upload in its session. If the upload is complete and the uploader still waits for the
+ * confirmation, the upload is the last part of the session.
  */
 function placeOf(upload: OverUpload): { readonly part: SessionPart; readonly isWhole: boolean } {
   const isLast = upload.clean && upload.awaited();

@@ -284,7 +284,7 @@ export class UploadSession implements Committable {
     if (this.#failure === undefined) await this.#settled();
     const spool = this.#spool;
     this.#spool = undefined;
-    // The next connection repeats the unfinished line.
+    // Discard the unfinished line, because the next connection repeats it.
     this.#splitter = this.#createSplitter();
     this.longLines.count(this.#lengths(0));
     this.#appended = this.#durable;

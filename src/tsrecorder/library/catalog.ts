@@ -311,7 +311,7 @@ async function* describeAhead(
   let batch: ListedRow[] = [];
   for await (const session of sessions) {
     const described = describeCandidate(session);
-    // The consumer gets this error when it reads the recording.
+    // Ignore the error here: the consumer gets it when it reads the recording.
     described.catch(() => undefined);
     const recording = async (): Promise<Recording | undefined> => (await described)?.recording;
     batch.push({ at: { order: session.order }, recording });

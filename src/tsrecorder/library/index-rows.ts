@@ -25,7 +25,10 @@ import { mergeUploads, sessionsOf, sessionWith, type MergedUploads } from './upl
 import { formatTime } from '../store/key.ts';
 import type { StoredRecording } from '../store/store.ts';
 
-/** Maximum number of unindexed recordings that are read for one list. Above this number, the index has no benefit. */
+/**
+ * Maximum number of unindexed recordings that are read for one list. If there are more, the list is created without the
+ * index.
+ */
 const MAX_UNINDEXED = 2000;
 
 /** The index and all uploads at one moment. */

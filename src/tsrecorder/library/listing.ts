@@ -74,8 +74,8 @@ export function createListings(options: ListingsOptions): Listings {
     return listing;
   }
 
-  // A request during a running listing waits for the next listing, which contains all recordings from before the
-  // request.
+  // A request that arrives while a listing runs waits for the next listing, which contains all recordings that were
+  // stored before the request.
   const listInTurn = createSharedStep(createSequence(), listAgain);
 
   function list(at: number): Promise<Listing> {

@@ -226,7 +226,7 @@ async function asSession(
     ...(problem === undefined ? {} : { problem }),
   };
   const { recording } = entry;
-  // `joinParts` has already added the problem and the continuation to `recording.problem`.
+  // For a later upload, `joinParts` has already added the problem and the continuation to `recording.problem`.
   const more = part.offset === 0 ? [problem, ...isContinued(described)] : [recording.problem];
   const problems = more.filter((each) => each !== undefined).join('; ');
   return {

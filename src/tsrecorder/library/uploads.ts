@@ -102,7 +102,7 @@ export function newestStored(left: StoredRecording, right: StoredRecording): num
 export function indexOfId(newest: readonly { readonly key: RecordingKey }[], id: string): number {
   const key = splitRecordingId(id);
   if (key === undefined) return -1;
-  // Several keys may have the same time in different texts. Compare the texts of all these keys.
+  // Several keys may contain the same time in different spellings. Compare the texts of all these keys.
   for (let at = firstOf(newest, (other) => newestKeyFirst(other.key, key) >= 0); ; at += 1) {
     const found = newest[at]?.key;
     if (found === undefined || newestKeyFirst(found, key) !== 0) return -1;
