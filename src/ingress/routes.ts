@@ -81,7 +81,7 @@ function secureEntry(table: IngressTable, host: string): TableHost | Refused {
 
 /**
  * Returns the routes of a host for plain HTTP. If the table has the field `plain`, this field determines the routes.
- * Without `plain`, HTTPS hosts are redirected or refused, and other hosts are served if a rule names them.
+ * Without `plain`, requests for HTTPS hosts are redirected or refused, and other hosts are served if a rule names them.
  */
 function plainEntry(
   table: IngressTable,

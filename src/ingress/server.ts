@@ -247,7 +247,8 @@ class Serving implements IngressServer {
       refuseWith(response, ...identityFailure(error));
     });
     if (caller === undefined) return disconnected.aborted ? 'broken' : 'refused';
-    // A response that is already closed emits no further `close` event, so the caller's slot would stay taken.
+    // A response that is already closed emits no further `close` event, so a slot that is taken now would never be
+    // released.
     if (disconnected.aborted) return 'broken';
     const leave = this.#enter(caller.identity);
     if (leave === undefined) {

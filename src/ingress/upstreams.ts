@@ -235,8 +235,8 @@ function answerTo(
 interface Asked {
   readonly answer: Promise<ServiceAnswer>;
   /**
-   * Returns true if the failed request may be sent again: the Service has not processed the request, or the method is
-   * safe and the session was closed before the response.
+   * Returns true if the failed request may be sent again, because the Service has not processed it, or because the
+   * method is safe and the session was closed before the response.
    */
   isUnprocessed(): boolean;
 }

@@ -80,7 +80,7 @@ export function queryValues(query: TargetQuery, name: string): readonly string[]
 
 /**
  * Returns a boolean option as the API server interprets it. The API server uses the first value. `0` and `false` (in
- * any case) are false, and all other values are true, including the empty string. Source: apimachinery
+ * upper or lower case) are false, and all other values are true, including the empty string. Source: apimachinery
  * `Convert_Slice_string_To_bool`.
  */
 export function queryFlag(query: TargetQuery, name: string): boolean {

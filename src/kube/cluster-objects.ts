@@ -61,7 +61,7 @@ const PROFILE = z.looseObject({
     .nullish(),
 });
 
-/** Fields with which an object could run a command, read a file, use a proxy or impersonate a user. */
+/** Fields with which an object could make the gateway run a command, read a file, use a proxy or impersonate a user. */
 const FOREIGN_CLUSTER = ['certificate-authority', 'proxy-url'] as const;
 const FOREIGN_USER = [
   'tokenFile',

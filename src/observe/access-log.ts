@@ -56,8 +56,8 @@ export interface LineSink {
 /**
  * @param options.nowMs wall clock; the time in a line is the start of the request
  * @param options.flushMs maximum delay of a line, in milliseconds (default 200)
- * @param options.maxPendingBytes maximum bytes that the destination has not written; above this limit, new lines are
- *   dropped and counted (default 4 MiB)
+ * @param options.maxPendingBytes maximum number of bytes that the destination has not written yet; above this limit,
+ * new lines are dropped and counted (default 4 MiB)
  */
 export function createAccessLog(
   sink: LineSink,

@@ -17,7 +17,7 @@ export interface WorkQueueOptions {
   readonly workers: number;
   /**
    * Returns the namespace of a key. Keys of one namespace use at most half of the workers that other keys leave free,
-   * so that authors of a namespace cannot delay all other work. Default: each key is its own namespace.
+   * so that the resources of one namespace cannot delay all other work. Default: each key is its own namespace.
    */
   readonly shareOf?: (key: string) => string;
   readonly clock: Clock;

@@ -89,8 +89,8 @@ export function ruleOf(
   { member, addresses }: ServedMember,
   nodeAddresses: readonly string[],
 ): Readonly<Record<string, object>> | undefined {
-  // In service mode an Ingress needs no rule, because tailscaled accepts connections to the address of the Tailscale
-  // Service itself.
+  // In service mode an Ingress needs no rule, because tailscaled itself accepts connections to the address of the
+  // Tailscale Service.
   const targets = member.type === 'svc' ? clusterAddresses(member) : mode === 'route' ? nodeAddresses : [];
   const mappings = addresses.flatMap((address) => {
     const family = isIP(address);

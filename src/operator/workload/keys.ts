@@ -345,8 +345,8 @@ export class KeyKeeper {
 }
 
 /**
- * Updates the tags of a joined node at the control server, unless the auth Secret lacks the annotation with the tags of
- * its key.
+ * Updates the tags of a joined node at the control server if an annotation of the auth Secret contains other tags.
+ * Without this annotation, the tags stay unchanged.
  */
 async function followTags(
   stored: StoredKey,

@@ -168,7 +168,8 @@ function handingOver({ kind }: Duty): Pick<V1PodSpec, 'terminationGracePeriodSec
 /**
  * Lifecycle hook before termination, during which callers switch to other pods. In egress groups, the hook calls
  * containerboot, which implements the switch. In ingress groups, the hook stops the advertisement of routes, and the
- * pod forwards packets for another 10 s. containerboot stops the advertisement of Tailscale Services without the hook.
+ * pod forwards packets for another 10 s. Tailscale Services need no hook, because containerboot itself stops their
+ * advertisement.
  */
 function beforeEnd({ kind }: Duty): Pick<V1Container, 'lifecycle'> {
   if (kind === 'egress-group') {
