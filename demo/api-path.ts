@@ -78,7 +78,7 @@ function isNamespaceSubresource(rest: readonly string[]): boolean {
 }
 
 /**
- * Parses a boolean query parameter like the API server. A parameter is false if it is absent, or if its value is "0" or
+ * Parses a boolean query parameter as the API server does. A parameter is false if it is absent, or if its value is "0" or
  * "false" (in upper or lower case). If the parameter occurs several times, the first value is used.
  */
 export function flagOf(query: URLSearchParams, name: string): boolean {

@@ -6,7 +6,7 @@ import { serveSpdy, type ServedStream } from './spdy-server.ts';
 
 /** Stream protocol of port-forward over SPDY. The protocol is also used for SPDY inside a WebSocket tunnel. */
 export const PORT_FORWARD_PROTOCOL = 'portforward.k8s.io';
-/** WebSocket subprotocol for a tunnel that contains SPDY, which port-forward uses. */
+/** WebSocket subprotocol of port-forward: a tunnel that contains SPDY. */
 export const TUNNEL_PROTOCOL = `SPDY/3.1+${PORT_FORWARD_PROTOCOL}`;
 
 /** Maximum number of forwarded connections. Each connection uses two streams. */

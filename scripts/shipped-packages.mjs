@@ -43,7 +43,7 @@ export function shippedPackages(lock) {
   return shipped;
 }
 
-/** Searches a package like Node: next to the importing package, then in the folders above it. */
+/** Searches for a package in the same way as Node: next to the importing package, then in the folders above it. */
 function resolvePath(packages, name, from) {
   for (let folder = from; ; folder = folder.replace(/\/?node_modules\/(?:@[^/]+\/)?[^/]+$/, '')) {
     const path = `${folder === '' ? '' : `${folder}/`}node_modules/${name}`;

@@ -302,7 +302,7 @@ function roundsOf(samples: readonly (Sample | undefined)[]): NonNullable<Row['ro
   return Object.fromEntries(series.filter(([, values]) => values.some((value) => value !== null)));
 }
 
-/** Removes finished recordings, which would fill the disk. */
+/** Removes finished recordings, because they would fill the disk. */
 function dropRecordings(peers: ReadonlyMap<PeerName, Peer>): void {
   const folders = new Set([...peers.values()].flatMap(({ recorder }) => recorder?.folder ?? []));
   for (const folder of folders) {

@@ -160,7 +160,7 @@ export function ask(socket: Socket, exchange: Exchange): Promise<Answered> {
   });
 }
 
-/** Reads the body by its framing; returns true when it is complete. */
+/** Reads the body according to its framing; returns true when the body is complete. */
 function createBody(
   head: string,
   status: string,

@@ -398,7 +398,7 @@ const evidenceText: FuzzTarget = {
   },
 };
 
-/** Parses a cast like the player: the header, then line after line. */
+/** Parses a cast in the same way as the player: the header, then line after line. */
 const castReader: FuzzTarget = {
   name: 'cast-reader',
   words: words('{"version":2,"width":80,"height":24} [ ] 0.5 "o" "r" "m" "80x24" "x" # \n 1e999 -1 ,'),

@@ -23,7 +23,7 @@ export interface ImageSettings {
   readonly Cmd: readonly string[];
   readonly WorkingDir: string;
   readonly Labels: Readonly<Record<string, string>>;
-  /** Health check, which is Docker's extension of OCI. Durations are in nanoseconds. */
+  /** Health check: a field that Docker adds to the OCI format. Durations are in nanoseconds. */
   readonly Healthcheck: Readonly<Record<string, unknown>>;
 }
 

@@ -102,7 +102,7 @@ export function tar(
 }
 
 /**
- * Packs a folder like `tar`, and compresses the archive. Returns the path of the compressed file, which ends with
+ * Packs a folder as `tar` does, and compresses the archive. Returns the path of the compressed file, which ends with
  * `.gz`.
  */
 export function tarGz(folder: string, file: string, epoch: number, entries?: readonly string[]): string {

@@ -1,6 +1,6 @@
 import { createDeadline } from './deadline.ts';
 
-/** Creates timers. Tests replace this interface by their own timers. */
+/** Creates timers. Tests have their own implementation of this interface. */
 export interface Timer {
   /** Runs `action` after `delayMs`. Returns a function that cancels the timer. */
   schedule(delayMs: number, action: () => void): () => void;

@@ -231,7 +231,7 @@ class ClusterManager implements Clusters {
     });
   }
 
-  /** Reads the file of clusters. If it is invalid, the previous sources stay. */
+  /** Reads the file of clusters. If the file is invalid, the previous sources stay in use. */
   async #readFile(problems: Map<string, string>): Promise<void> {
     const { path } = this.#options;
     try {

@@ -24,7 +24,7 @@ export interface LocalStatus {
 }
 
 /**
- * Creates a client of the LocalAPI, which closes when `signal` aborts. `status` reads the status once and shares it
+ * Creates a client of the LocalAPI. The client closes when `signal` aborts. `status` reads the status once and shares it
  * between checks.
  */
 export function openStatus(socket: string | undefined, signal: AbortSignal): LocalStatus {
