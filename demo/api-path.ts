@@ -78,8 +78,8 @@ function isNamespaceSubresource(rest: readonly string[]): boolean {
 }
 
 /**
- * Parses a boolean query parameter as the API server does. A parameter is false if it is absent, or if its value is "0" or
- * "false" (in upper or lower case). If the parameter occurs several times, the first value is used.
+ * Parses a boolean query parameter as the API server does. A parameter is false if it is absent, or if its value is "0"
+ * or "false" (in upper or lower case). If the parameter occurs several times, the first value is used.
  */
 export function flagOf(query: URLSearchParams, name: string): boolean {
   const value = query.get(name);

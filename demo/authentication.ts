@@ -32,9 +32,9 @@ function utf8(value: string): string {
 }
 
 /**
- * Returns the user of a request. The request must contain the administrator's token. The user is the administrator, or the
- * user that the administrator impersonates. `subprotocolToken` is a token from a WebSocket subprotocol. Throws a 401
- * error if the token is missing, and a 400 error for impersonation headers without a user. Source: apiserver
+ * Returns the user of a request. The request must contain the administrator's token. The user is the administrator, or
+ * the user that the administrator impersonates. `subprotocolToken` is a token from a WebSocket subprotocol. Throws a
+ * 401 error if the token is missing, and a 400 error for impersonation headers without a user. Source: apiserver
  * `pkg/endpoints/filters/impersonation.go`.
  */
 export function authenticate(

@@ -120,7 +120,7 @@ const watches: BenchCase = {
   plan: (scale) => ({ kind: 'watches', watches: watchCount(scale), durationMs: scale.quick ? 2000 : 5000 }),
 };
 
-/** LIST cases run first, because there is a goal for their memory, and a process does not free all memory after a case. */
+/** LIST cases run first, because there is a goal for their memory, and a process does not free all memory of a case. */
 export const HTTP_CASES: readonly BenchCase[] = [
   ...lists,
   ...smallGets,

@@ -24,8 +24,8 @@ export interface LocalStatus {
 }
 
 /**
- * Creates a client of the LocalAPI. The client closes when `signal` aborts. `status` reads the status once and shares it
- * between checks.
+ * Creates a client of the LocalAPI. The client closes when `signal` aborts. `status` reads the status once and shares
+ * it between checks.
  */
 export function openStatus(socket: string | undefined, signal: AbortSignal): LocalStatus {
   const localApi = createLocalApi({ socketPath: socket ?? '' });
