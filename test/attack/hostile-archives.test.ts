@@ -1,4 +1,4 @@
-/** A writer of the bucket stores compressed recordings that expand ten thousandfold. */
+/** An attacker with write access to the bucket stores compressed recordings that expand ten thousandfold. */
 import { crc32, zstdCompressSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
 import { presentCast } from '../../src/tsrecorder/library/replay.ts';
@@ -10,7 +10,7 @@ import { createMemoryBucket } from '../tsrecorder/store/memory-bucket.ts';
 
 const KEY = { nodeId: 'nGATE1CNTRL', time: '2026-07-29T11:50:50.033425744Z' };
 
-/** A store with one cast, an archive with this number of frames of one repeated byte. */
+/** A store with one cast: an archive with this number of frames, each of which contains one repeated byte. */
 async function storeWith(frames: number, plain: number): Promise<RecordingStore> {
   const frame = zstdCompressSync(Buffer.alloc(FRAME_BYTES, 'a'));
   expect(FRAME_BYTES / frame.length).toBeGreaterThan(5000);

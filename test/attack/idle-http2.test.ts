@@ -1,4 +1,4 @@
-/** HTTP/2 connections that take a slot of the gateway without a request in progress. */
+/** HTTP/2 connections that occupy a connection slot of the gateway although no request is in progress. */
 import { once } from 'node:events';
 import { connect as connectTls } from 'node:tls';
 import { expect, it, onTestFinished } from 'vitest';

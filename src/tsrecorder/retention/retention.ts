@@ -60,7 +60,7 @@ export interface RetentionChanges {
   readonly remove: readonly PlannedRemoval[];
   /** Recordings that would be removed without their hold. */
   readonly held: readonly PlannedRemoval[];
-  /** True if the verified recordings that are held or younger than `minAgeMs` exceed `maxBytes`. */
+  /** True if the total size of verified recordings that are held or younger than `minAgeMs` exceeds `maxBytes`. */
   readonly overQuota: boolean;
 }
 

@@ -31,8 +31,8 @@ export async function* piecesOf(
 }
 
 /**
- * Sends the new bytes of a running session up to `end`, unless the session is too costly to index. @returns the last
- * piece, if there is one
+ * Sends the new bytes of a running session up to `end`, except the last piece. Stops if the session is too costly to
+ * index. @returns the last piece, which the caller sends; undefined if there are no new bytes
  */
 export async function feedGrowth(
   index: IndexClient,

@@ -38,7 +38,7 @@ export interface IndexProgress extends IndexStatus {
   readonly state: 'ready' | 'building' | 'unavailable';
   /** Number of stored recordings that are not in the index. */
   readonly backlog: number;
-  /** Age of the oldest durable byte of a running session that is not in the index, in seconds. */
+  /** Age of the oldest byte of a running session that is durable but not yet indexed, in seconds. */
   readonly lagSeconds: number;
   /** Reason why the index is unavailable. */
   readonly problem?: string;

@@ -42,9 +42,9 @@ export function touch(followed: Map<string, Followed>, session: Followed): void 
 }
 
 /**
- * Returns the session that gives way to a session of `owner`: the least recently read session of the owner with the
- * most sessions. Only sessions without unread output count, if there are any. Otherwise only owners with more sessions
- * than `owner` would then have count. Returns undefined if there is no such session.
+ * Returns the session that gives way to a new session of `owner`: the least recently read session of the owner with the
+ * most sessions. If some sessions have no unread output, one of them is chosen. Otherwise a session is chosen only if
+ * its owner has more sessions than `owner` has together with the new one. Returns undefined if no session can give way.
  *
  * @param followed sessions by id, the least recently read session first
  */

@@ -14,7 +14,7 @@ export type QueryOperation = 'find' | 'within' | 'list' | 'facets';
 export interface QueryProcesses {
   /**
    * Runs a query.
-   * @param owner owner of the query; owners take turns
+   * @param owner owner of the query; the queries of different owners take turns
    * @throws TailcastError `USAGE`, `SEARCH_BUSY` and `SEARCH_UNAVAILABLE`
    */
   ask<Name extends QueryOperation>(operation: Name, ask: Ask<Name>, owner?: string): Promise<Answer<Name>>;

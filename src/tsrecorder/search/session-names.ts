@@ -9,7 +9,7 @@ import { orderOf, parseRecordingId, parseTime } from '../store/key.ts';
 export function sessionNames(recording: Recording): SessionNames {
   const { id, startedAt, source, destination, cluster, kubernetes, kind, state, command } = recording;
   const { durationSeconds, result, trust } = recording;
-  // Use the time of the key, because lists are sorted by key. The header may contain another time.
+  // Use the time in the id, because lists are sorted by this time. The header of the cast may contain another time.
   const time = parseTime(parseRecordingId(id)?.time ?? startedAt) ?? 0n;
   return {
     id,

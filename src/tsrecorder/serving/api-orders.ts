@@ -22,7 +22,7 @@ import { parse, viewerOf } from './api-requests.ts';
 import type { ReviewApiOptions } from './api-reviews.ts';
 import type { Viewer } from './viewing.ts';
 
-/** Matches request targets that give orders. */
+/** Matches the targets of requests that give orders. */
 export const ORDER_PATH = /^\/api\/v1\/recordings\/[^/?]+\/orders\/[a-z]+(?:\?|$)/;
 
 const parameters = z.object({ action: z.enum(VIEWER_ACTIONS) });

@@ -376,7 +376,8 @@ async function sendObject(
   type: string,
   reply: FastifyReply,
 ): Promise<FastifyReply> {
-  // For a short time after its end, lists show a recording as finished although the recording is not yet in the store.
+  // For a short time after a session has ended, lists show its recording as finished although the recording is not yet
+  // in the store.
   const isMoving = live?.isOpen() === false && (await settledWithin(STORED_WAIT_MS, live.stored));
   const storedAs = (isMoving ? await live.stored : undefined) ?? key;
   const stat = live?.isOpen() === true ? undefined : await store.stat(storedAs, kind);

@@ -57,7 +57,7 @@ async function isVolume(directory: string): Promise<boolean> {
   const path = await realpath(directory);
   const [own, parent] = await Promise.all([stat(path), stat(dirname(path))]);
   if (own.dev !== parent.dev) return true;
-  // On Linux, the directory may also be a mount of the same file system.
+  // On Linux, a mounted directory may also belong to the same file system as its parent.
   const mounts = await readFile('/proc/self/mountinfo', 'utf8').catch(() => '');
   return mounts.split('\n').some((line) => line.split(' ')[4] === path);
 }

@@ -1,7 +1,7 @@
 /**
  * Lists the recordings in a bucket. Each list reads the recent recordings from the bucket. Old recordings are read less
- * often (`fullListMs`). Objects of unchanged recordings are reused, and if nothing changed, the list is the same array
- * as before.
+ * often (`fullListMs`). The list contains the same JavaScript objects as before for unchanged recordings, and it is the
+ * same array as before if nothing changed.
  */
 import { createLimiter } from '../../async/limiter.ts';
 import { createLoopTurns, sortInTurns } from '../../async/loop-turns.ts';
@@ -36,7 +36,7 @@ export interface S3ListingOptions {
 
 /** Lister of one bucket. */
 export interface S3Listing {
-  /** Lists all recordings. Concurrent calls share a listing of the bucket that starts after all of them. */
+  /** Lists all recordings. Calls that wait at the same time get the same list, which is read after all of them. */
   list(): Promise<readonly StoredRecording[]>;
   /** Reports that this process stored a recording. */
   changed(key: RecordingKey): void;

@@ -13,8 +13,8 @@ const LINE_END = ']\n';
 
 /**
  * Form of output that is not valid UTF-8. `text`: invalid bytes become U+FFFD. `exact`: an annotation before
- * the event also contains the exact bytes. `bulk`: the annotation contains the exact bytes. The event
- * contains only their number and the printable text inside them, for views, search and alerts.
+ * the event also contains the exact bytes. `bulk`: only the annotation contains the exact bytes, and the event
+ * contains their number and the printable text inside them, for views, search and alerts.
  */
 export type OutputForm = 'text' | 'exact' | 'bulk';
 

@@ -39,7 +39,7 @@ const NO_BYTES = new Uint8Array(0);
  */
 export const MAX_LINE_BYTES_PER_FRAME_BYTE = 8;
 
-/** Forms of output in frames. The recorder always keeps the exact bytes. */
+/** Forms of output in frames. In each form, the recorder stores the exact bytes. */
 export type FrameForm = Exclude<OutputForm, 'text'>;
 
 /**

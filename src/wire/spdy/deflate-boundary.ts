@@ -9,7 +9,7 @@
  * to stored bytes.
  */
 
-/** Thrown if the bytes end too early or violate the format. Never leaves this file. */
+/** Thrown if the bytes end too early or violate the format. The caller of this module never gets this error. */
 class Stop extends Error {}
 
 interface BitReader {

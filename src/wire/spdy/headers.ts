@@ -72,7 +72,7 @@ export function createHeaderInflater(limits: Partial<SpdyHeaderLimits> = {}): He
     const deflated = blocks > 0 ? block : skipPreamble(block);
     blocks += 1;
     if (blocks > bounds.maxBlocks) throw new WireError('limit', 'SPDY connection has too many header blocks');
-    // a compressed block is hardly ever longer than its content, and its time per byte is high
+    // reject long blocks early: compression hardly ever makes a block longer, and the checks need much time per byte
     if (deflated.length > bounds.maxInflatedBytes + MAX_OVERHEAD_BYTES)
       throw new WireError('limit', 'SPDY header block is too long');
     if (!endsWithSyncFlush(deflated)) throw new WireError('malformed', 'SPDY header block is not flushed');
@@ -102,9 +102,10 @@ function skipPreamble(block: Uint8Array): Uint8Array {
  * Inflates one raw deflate block that ends with a sync flush. `history` is the preset window: the last 32 KiB of
  * dictionary and output.
  *
- * Runs synchronously: a connection has only a few blocks, each takes less than 0.2 ms, and an asynchronous tap would
- * have to keep the bytes after the block. node:zlib has no synchronous inflater that keeps its state between blocks.
- * The previous output as a preset dictionary gives the same result, because each block ends with a sync flush.
+ * Runs synchronously, because a connection has only a few blocks, and each takes less than 0.2 ms to inflate. During an
+ * asynchronous call, the caller would have to buffer the bytes that follow the block. node:zlib has no synchronous
+ * inflater that keeps its state between blocks, so the previous output is used as a preset dictionary. The result is
+ * the same, because each block ends with a sync flush.
  *
  * @throws WireError `limit` if the output is longer than `maxBytes` (the output is never allocated), `malformed` if the
  * block is not deflate data

@@ -7,8 +7,7 @@ import { aliasOf } from './indices.ts';
 import type { ServerIndex } from './server-index.ts';
 
 /**
- * A running session belongs to the recorder that last wrote it. Time after the last write when this ownership ends, in
- * milliseconds.
+ * Time after its last write during which a running session belongs to the recorder that wrote it last, in milliseconds.
  */
 const FOLLOWED_MS = 86_400_000;
 const IDS = z.object({

@@ -108,7 +108,8 @@ function wordOf(term: Term, key: string): string {
   if (term.kind !== 'text') throw new TypeError(`${term.kind} is no word`);
   const { tokens, isPrefix } = phraseOf(term.value, term.isPrefix);
   const end = isPrefix ? ' *' : '';
-  // Words of commands have a prefix of their own, because FTS5 would otherwise read the words of all columns.
+  // Words of commands have a prefix instead of a column of their own. To search in one column, FTS5 would read the
+  // entries of all columns.
   const inCommands = `"${tokens.map(commandWord).join(' ')}"${end}`;
   if (term.field === 'cmd') return inCommands;
   const inText = `{${term.field === 'text' ? 'text' : 'text d'}} : "${tokens.join(' ')}"${end}`;
@@ -132,7 +133,7 @@ function wordsAround(term: Term): string | undefined {
     return words && [...words, GROWS].map(inFacets).join(' OR ');
   }
   if (term.kind !== 'field' || !IN_NAMES.has(term.field)) return undefined;
-  // The last word may be incomplete.
+  // Leave out the last word, because the value may be the beginning of a longer text.
   const whole = tokenize(term.value).slice(0, -1);
   return whole.length === 0 ? undefined : `{d} : "${whole.map(({ text }) => text).join(' ')}"`;
 }

@@ -16,8 +16,8 @@ export const NOTHING: Moment = { t0: 0, t1: 0, rows: [] };
 const SESSIONS_PER_MS = 32;
 
 /**
- * NOTE: there is no prefix index (`prefix='3'`). FTS5 combines the words of a prefix for each query. A prefix index for
- * three characters would enlarge the file of a month by half.
+ * NOTE: there is no prefix index, because `prefix='3'` would enlarge the file of a month by half. Without this index,
+ * FTS5 has to combine all words with a prefix in each query.
  */
 const TOKENIZER = `tokenize="ascii tokenchars '_'"`;
 
@@ -140,8 +140,8 @@ export function millisecondOf(n: number): number {
 }
 
 /**
- * Key in table `meta` of the maximum time by which the millisecond of a session number is later than the start of the
- * session, in milliseconds.
+ * Key in table `meta` for a time in milliseconds. No session started more than this time before the millisecond of its
+ * session number.
  */
 export const SPILL = 'spill';
 

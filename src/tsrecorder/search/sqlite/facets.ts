@@ -45,7 +45,7 @@ export function facetWord(key: string, kind: FacetKind, value: string): string {
   return `${kind}_${hash}`;
 }
 
-/** Maximum number of cached words. An archive has few values that occur in many sessions. */
+/** Maximum number of cached words. Usually only a few values occur in many sessions, so a limited cache is enough. */
 const MAX_KEPT = 20_000;
 
 /** Returns a function that creates the words of a session, with a cache for frequent values. */

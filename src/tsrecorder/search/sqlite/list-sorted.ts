@@ -87,7 +87,7 @@ export function* listByValue(
   const { after } = ask;
   const behind = after === undefined ? ALL : afterPosition(column, after.value, after.order);
   const wanted = conditionsOf(ask, compiled);
-  // NOTE: the + prevents SQLite from scanning all sessions in the order of the index.
+  // NOTE: without the +, SQLite would scan all sessions in the order of the SQL index on `column`.
   const found = sessions
     .prepare(
       `SELECT s.n FROM ${source} WHERE ${narrowed.sql} AND ${wanted.sql} AND ${behind.sql}
@@ -100,7 +100,7 @@ export function* listByValue(
   for (const { n } of found) for (const { n: _n, ...row } of listed(whole.iterate(Number(n)))) yield row;
 }
 
-/** Reads all sessions after the position in the order of the value index. */
+/** Reads all sessions that follow the list position, in the order of the SQL index on `column`. */
 function* throughIndex(
   sessions: DatabaseSync,
   ask: ListAsk & { readonly sort: keyof typeof COLUMNS },

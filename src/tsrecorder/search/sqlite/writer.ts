@@ -136,7 +136,8 @@ export class IndexWriter implements WritingEngine {
     transaction(this.#sessions, () => {
       for (const session of fresh) started.push({ ...session, started: this.#begin(session.doc.names) });
     });
-    // FTS5 collects rows in memory as long as their numbers increase.
+    // Write the sessions in the order of their numbers, because FTS5 collects rows in memory only while each row id is
+    // greater than the previous one.
     started.sort((left, right) => left.started.n - right.started.n);
     this.#onStep('begun');
     for (const [month, ofMonth] of Map.groupBy(started, (session) => monthOf(session.started.n))) {
