@@ -21,7 +21,7 @@ export function safeLines(text: string): string {
 /** Matches text that needs no escaping. This check is fast, and most text is printable ASCII. */
 const PRINTABLE = /^[\x20-\x7e\n]*$/;
 
-/** Escapes the unsafe characters in lines of JSON. The text stays the same JSON, and is safe for terminals. */
+/** Escapes the unsafe characters in lines of JSON. The result is equivalent JSON that is safe for terminals. */
 export function escapeLogLines(lines: string): string {
   if (PRINTABLE.test(lines)) return lines;
   return lines.replaceAll(UNSAFE_CHARACTERS, (found) =>

@@ -57,8 +57,7 @@ export function Player({ recording, startAt, find, query, zone, onZone, onLive }
   const { side, setSide, hits } = choice;
   const sought = useSearchHits(recording.id, query);
   const highlighted = useHighlighted(sought.texts, choice.find);
-  // a link to a position opens a paused player; for a link to a match, and for a look-back in a running session,
-  // playback starts
+  // a link to a position opens a paused player; a link to a match, or a look-back in a running session, starts playback
   const autoPlay = !prefersStill() && (startAt === undefined || query !== '' || onLive !== undefined);
   const played = usePlayback(screen, { recording, startAt, autoPlay, fit, highlighted });
   const { playback, previewed, state, index } = played;
@@ -299,7 +298,10 @@ interface SideChoice {
   readonly showHidden: () => void;
 }
 
-/** State of the panel: the selected tab, which is kept for other recordings, and the matches in the transcript. */
+/**
+ * State of the panel: the selected tab and the matches in the transcript. The tab is a stored preference, so the next
+ * recording opens with it.
+ */
 function useSideChoice(sought: string): SideChoice {
   const [preferred, prefer] = usePreference('side');
   const [side, showSide] = useState<SideTab>(sought === '' ? preferred : 'transcript');

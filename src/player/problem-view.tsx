@@ -55,7 +55,8 @@ const HELP =
   'recorder for access, and quote the ';
 
 /**
- * Text of the list for a viewer without a matching rule. The text is the same whether or not the store has recordings.
+ * Text of the list for a viewer without a matching rule. The text is the same whether or not the store has recordings,
+ * so that it does not reveal this.
  */
 export function NoRule({ viewer }: { readonly viewer: string }): JSX.Element {
   return (

@@ -2,7 +2,7 @@
 import { createContext } from 'preact';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 
-/** Requests a path below the page. Rejects if the recorder cannot be reached. */
+/** Requests a path below the address of the page. Rejects if the recorder cannot be reached. */
 export type Ask = (
   path: string,
   options: {

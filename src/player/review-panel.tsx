@@ -193,8 +193,8 @@ function CommentForm({
 }): JSX.Element {
   const [typed, setTyped] = useState('');
   /**
-   * Position of the playback at the first key press. The comment gets this position, because it refers to the screen at
-   * that time.
+   * Position of the playback when the reviewer started to type. The comment gets this position, because it refers to
+   * the screen at this position.
    */
   const [seconds, setSeconds] = useState<number>();
   const add = (): void => {

@@ -96,7 +96,7 @@ export function goTo(
   dispatchEvent(new HashChangeEvent('hashchange'));
 }
 
-/** Rounds up to milliseconds. Rounding down would show the screen before the requested event. */
+/** Rounds a time up to the next whole millisecond. Rounding down would show the screen before the requested event. */
 function timeText(seconds: number): string {
   return String(Math.ceil(seconds * 1000 - 1e-6) / 1000);
 }

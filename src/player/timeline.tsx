@@ -95,8 +95,8 @@ export function Timeline(props: TimelineProps): JSX.Element {
 }
 
 /**
- * Chart of the output over time. The height of a bar is the square root of the amount of output, because a long listing
- * has a thousand times the output of a prompt.
+ * Chart of the output over time. The height of a bar is the square root of the amount of output. With a linear height,
+ * a prompt would be invisible next to a long listing, which has a thousand times as much output.
  */
 function Strip({ activity }: { readonly activity: readonly number[] }): JSX.Element {
   const most = Math.max(1, ...activity);

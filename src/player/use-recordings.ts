@@ -33,7 +33,7 @@ export interface ListState {
   /** Time of the last response, in milliseconds since the epoch. */
   readonly seenAt: number | undefined;
   readonly loading: boolean;
-  /** Cursor of the page that the search reads next, as long as it has found no match. */
+  /** Cursor of the page that the search reads next; set only while the search has found no match. */
   readonly searchedTo: string | undefined;
   /** State of the index in the newest response; undefined if the response is not from a search. */
   readonly index: SearchIndexState | undefined;
@@ -72,7 +72,7 @@ export interface Recordings {
   readonly heights: Map<number, number>;
 }
 
-/** @param source undefined: load nothing */
+/** @param source if undefined, the hook loads nothing */
 export function useRecordings(source: Source | undefined): Recordings {
   const { ask } = useContext(Recorder);
   const key = JSON.stringify(source ?? '');
@@ -184,8 +184,8 @@ async function load(
 }
 
 /**
- * Merges the newest page into the list: adds new recordings, updates changed ones and keeps older ones. Unchanged
- * recordings keep their objects. If nothing changed, the list is also the same object, so nothing is rendered again.
+ * Merges the newest page into the list: adds new recordings, updates changed ones and keeps older ones. An unchanged
+ * recording keeps the same JavaScript object, and so does an unchanged list, so that neither is rendered again.
  */
 function merge(old: ListState, page: LoadedPage): ListState {
   const known = new Map(old.recordings.slice(0, 2 * page.recordings.length).map((each) => [each.id, each]));

@@ -1,6 +1,6 @@
 /**
- * Wall-clock times of a recording, in English and with 24 hours. Pure. `Intl` is not used, because its first format
- * delays the first picture of the page by about 60 ms.
+ * Wall-clock times of a recording, in English and in the 24-hour format. Pure. `Intl` is not used, because its first
+ * use delays the first picture of the page by about 60 ms.
  */
 
 export type Zone = 'local' | 'utc';
@@ -38,7 +38,7 @@ interface WallTime {
 function wallTime(at: Date, zone: Zone): WallTime | undefined {
   if (Number.isNaN(at.getTime())) return undefined;
   const minutes = zone === 'utc' ? 0 : -at.getTimezoneOffset();
-  // in UTC, this date shows the local time of `at`
+  // the UTC fields of this date contain the local time of `at`
   const local = new Date(at.getTime() + minutes * 60_000);
   return {
     weekday: DAYS[local.getUTCDay()] ?? '',

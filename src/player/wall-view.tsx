@@ -151,7 +151,7 @@ function countText(sessions: readonly Shown[], more: boolean, isFiltered: boolea
 interface Sessions {
   /** Sessions on the wall; undefined before the first response. */
   readonly sessions: readonly Shown[] | undefined;
-  /** True if there are more running sessions. */
+  /** True if more sessions are running than the wall shows. */
   readonly more: boolean;
   readonly problem: string | undefined;
   /** Login or node name of the viewer if no viewer rule matches; otherwise undefined. */

@@ -119,7 +119,8 @@ export function registerAccess(
 }
 
 /**
- * Returns the caller in the cluster that a new request names. Rules and recorders can differ between clusters.
+ * Returns the caller, with the caller's rights in the cluster that a new access request names. Rules and recorders can
+ * differ between clusters.
  * @throws TailcastError `CLUSTER_REFUSED` for a cluster without a rule of the caller
  */
 async function requesterIn(
@@ -137,8 +138,8 @@ async function requesterIn(
 }
 
 /**
- * Returns the caller with the groups in each cluster. The groups are separate, because a group in one cluster gives no
- * rights in another cluster.
+ * Returns the caller with the caller's groups in each cluster. The groups of each cluster are separate, because a group
+ * in one cluster gives no rights in another cluster.
  */
 async function deciderOf(portal: PortalRequest, clusters: AccessDeps['clusters']): Promise<Decider> {
   const { caller } = portal;

@@ -13,7 +13,7 @@ export async function passBody(
   options: {
     readonly stallMs: number;
     /**
-     * True if the source may send nothing for any length of time. The client must still read each piece within the
+     * True if the source may be silent for any length of time. The client must still read each piece within the
      * timeout.
      */
     readonly follows: boolean;

@@ -1,6 +1,6 @@
 /**
  * Sends a request of a viewer to recorders, one after another, until a recorder confirms that it applies the rights of
- * this viewer. Connects to recorders in the same way as uploads. Each request has its own connection.
+ * this viewer. Opens connections to recorders in the same way as for uploads. Each request has its own connection.
  */
 import type { Duplex } from 'node:stream';
 import { errorText, TailcastError } from '../errors.ts';
@@ -64,7 +64,8 @@ export interface LiveQuestion {
 
 export interface RecorderCalls {
   /**
-   * Returns the first successful attempt. `signal` cancels the attempts, not the result.
+   * Returns the result of the first successful attempt. `signal` aborts only the attempts; it does not affect a
+   * returned result.
    * @param recorders as in {@link LiveQuestion}
    * @throws TailcastError `RECORDER_UNAVAILABLE`, `PORTAL_UNTRUSTED`
    */
@@ -74,8 +75,8 @@ export interface RecorderCalls {
 }
 
 /**
- * Value of `Host` in requests to recorders; every recorder accepts this value. The host check of a recorder protects
- * against browsers, and the gateway has its own check.
+ * Value of `Host` in requests to recorders; every recorder accepts this value. A recorder checks the host only to
+ * refuse foreign web pages, and the gateway refuses these itself.
  */
 const HOST = 'localhost';
 

@@ -182,7 +182,7 @@ export class DeliveryWindow {
   attached(): void {
     this.#detached = false;
     this.#count(this.#options.retained.size);
-    // The stall timer normally starts with a write, but waiting writers write nothing.
+    // Normally a write starts the stall timer. Waiting writers write nothing, so the timer is started here.
     if (this.#writers.length > 0) this.#watchStall();
   }
 

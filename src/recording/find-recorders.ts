@@ -43,8 +43,9 @@ export async function findRecorders(
 }
 
 /**
- * Adds addresses that were found by tag to the recorders of the grants. `findRecorders` later checks whether the nodes
- * of these addresses still have a tag. A recorder that is offline for a moment therefore stays a candidate.
+ * Adds addresses that were found by tag to the recorders of the grants. `findRecorders` then only checks whether the
+ * nodes of these addresses still have a tag. So a recorder stays a candidate even if a later search by tag does not
+ * find it, because it is offline for a moment.
  */
 export function withFound(
   { recorders, recorderTags, tagsOf = {} }: NamedRecorders,

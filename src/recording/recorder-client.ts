@@ -97,8 +97,8 @@ export interface OpenRequest {
   /** Called when the upload continues after a lost connection, at the same recorder or at another recorder. */
   readonly moved?: (address: string, reason: Error) => void;
   /**
-   * Callbacks for the unacknowledged tail of the recording if no recorder continues the session. Without
-   * callbacks, the tail is dropped.
+   * Callbacks for the unacknowledged tail of the recording if no recorder continues the session. If absent, the tail
+   * does not become a late delivery and is lost.
    */
   readonly late?: LateEvents;
 }

@@ -26,7 +26,7 @@ interface Findings {
  *
  * Only JSON bodies are supported. YAML needs too much CPU time per byte, and two parsers may interpret it
  * differently.
- * @param truncated true if the body is longer than `body`
+ * @param truncated true if `body` is only the beginning of the request body
  */
 export function redactBody(info: RequestInfo, body: Uint8Array, truncated: boolean): RedactedBody {
   const shape = keptOfBody(info);

@@ -2,8 +2,8 @@
  * API request events: before the gateway forwards a request, it sends an event to a recorder. The event contains the
  * caller and the request.
  *
- * The gateway tries the recorders in order until one stores the event. If none does, the gateway refuses the
- * request if recording is enforced. Otherwise it logs the failure and forwards the request.
+ * The gateway tries the recorders in order until one stores the event. If none does and recording is enforced, the
+ * gateway refuses the request. If recording is not enforced, it logs the failure and forwards the request.
  */
 import { errorText, TailcastError } from '../errors.ts';
 import { queryValues, type Target } from '../kube/canonical-target.ts';

@@ -67,7 +67,10 @@ export interface RecordingLimits {
    * binary output is stored only as bytes.
    */
   readonly bulkAfterBytes: number;
-  /** Number of bytes of binary output after a pause or input that are always stored both as bytes and as text. */
+  /**
+   * Number of bytes at the start of each run of binary output that are always stored both as bytes and as text. A run
+   * starts after a pause or after input.
+   */
   readonly bulkRunBytes: number;
   /** Pause after which a new run of binary output begins, in milliseconds. */
   readonly bulkPauseMs: number;

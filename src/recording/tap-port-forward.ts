@@ -66,8 +66,9 @@ const MAX_PORTS = 100;
 const MAX_EXTRA_HEADERS = 64;
 
 /**
- * Rate of header frames for all port-forwards of a caller, in bytes. A byte costs up to 3 µs. A stream of kubectl has
- * about 55 bytes, and each connection through a port-forward opens two streams.
+ * Maximum rate of header frames for all port-forwards of a caller together, in bytes. Parsing costs up to 3 µs of CPU
+ * time per byte. kubectl sends about 55 bytes per stream, and opens two streams for each connection through a
+ * port-forward.
  */
 export const PORT_FORWARD_RATE = { perSecond: 32 * 1024, burst: 64 * 1024 } as const;
 /** Maximum wait of a caller. Only a caller with several port-forwards reaches it. */

@@ -92,8 +92,8 @@ export interface ClientInput {
   /** Number of the last ping that the client answered. Infinity if the client will answer no more pings. */
   readonly answeredProbe: number;
   /**
-   * Promise of the recording, or of a wait of a client that exceeds a rate. `bytes` must not be forwarded before this
-   * promise has resolved.
+   * Resolves when the recording permits the delivery, or when a client that exceeded its rate has waited long enough.
+   * `bytes` must not be forwarded before this promise has resolved.
    */
   readonly recorded?: Promise<void> | undefined;
 }

@@ -130,10 +130,10 @@ export interface HeadWatch {
 }
 
 /**
- * Watches for incomplete heads. Node reports a stream only when its head is complete. If the last stream id
- * of the session is larger than the last reported id, the head is incomplete, or nghttp2 has reset the
- * stream. A client can respond to a PING only after its head is complete, so a response to the PING means
- * that the stream was reset.
+ * Watches for incomplete heads. Node reports a stream only when its head is complete. If the last stream id of the
+ * session is larger than the last reported id, the head is incomplete, or nghttp2 has reset the stream. To distinguish
+ * these cases, the gateway sends a PING. A client cannot send any other frame before it has completed its head (RFC
+ * 9113 §6.10). If it responds to the PING and the stream is still unreported, nghttp2 has reset the stream.
  */
 export function createHeadWatch(
   session: ServerHttp2Session,

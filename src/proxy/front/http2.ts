@@ -50,8 +50,8 @@ const HTTP2_LIMITS = {
    */
   maxHeaderListBytes: MAX_PARSED_HEAD_BYTES,
   /**
-   * Maximum size of a frame, in bytes. nghttp2 accepts at most nine frames for one header section, so nine
-   * times this size limits a compressed header section. Go's client uses frames of this size.
+   * Maximum size of a frame, in bytes. nghttp2 accepts at most nine frames for one header section, so a compressed
+   * header section has at most nine times this size. Go's client uses frames of this size.
    */
   maxFrameBytes: 64 * 1024,
   /**

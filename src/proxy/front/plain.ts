@@ -27,9 +27,9 @@ import type { RequestFraming } from '../upstream/upstream.ts';
 /** Maximum requests that are queued on a connection. Kubernetes clients do not pipeline. */
 const MAX_PIPELINED = 16;
 /**
- * Maximum unsent response bytes of a client. Above the limit, the gateway pauses reading from the API server. One read
- * from a fast API server reaches Node's default of 64 KiB, so every read would pause and resume. A limit of twice that
- * value saved 12 % of the CPU time of a large list.
+ * Maximum unsent response bytes of a client. Above the limit, the gateway pauses reading from the API server. With
+ * Node's default limit of 64 KiB, a single read from a fast API server would reach the limit, so every read would cause
+ * a pause. Twice that limit saved 12 % of the CPU time of a large list.
  */
 const MAX_UNSENT_BYTES = 128 * 1024;
 /**

@@ -75,7 +75,7 @@ export interface PumpDeps extends AccountDeps {
   readonly accountRefusals?: AccountRefusals;
   readonly draining: () => boolean;
   /**
-   * Rechecks the access of callers with long requests. For example, a watch ends when its caller loses the
+   * Rechecks the access of each caller while its request runs. For example, a watch ends when its caller loses the
    * grant.
    */
   readonly rechecks?: Pick<Rechecks, 'watch'>;

@@ -197,8 +197,8 @@ export interface Gate {
    */
   recognise(request: InboundRequest, page: boolean, signal: AbortSignal): Promise<Caller>;
   /**
-   * Checks whether an admitted caller would be admitted again: as the same user, with at least the same groups,
-   * and without additional recording.
+   * Checks whether an admitted caller would be admitted again: as the same user, and with at least the same groups.
+   * Also fails if recording is enforced now and was not enforced before.
    * @throws TailcastError `ACCESS_ENDED`, or the errors of `admit` about identity, grants or access reviews
    */
   confirm(

@@ -57,7 +57,7 @@ const MAX_RESPONSE_HEAD_BYTES = 64 * 1024;
 /**
  * Sends the request and waits for the response.
  * @param signal aborts the connection attempt
- * @param sent aborts the wait for the response, although the API server may already execute the request
+ * @param sent aborts the wait for the response; the API server may already be executing the request
  * @throws TailcastError `UPSTREAM_UNAVAILABLE` if there is no response, `UPSTREAM_BROKEN` for an invalid 101 response
  */
 export async function dialUpgrade(

@@ -92,9 +92,7 @@ export class ElasticBuffer {
     return this.#full;
   }
 
-  /**
-   * Queues a chunk. @returns true if the chunk was copied; if false, the caller must not change its memory
-   */
+  /** Queues a chunk. @returns true if the chunk was copied; if false, the caller must not change the chunk */
   push(chunk: Uint8Array): boolean {
     if (this.#closed || chunk.length === 0) return true;
     const size = this.#front.size + chunk.length;

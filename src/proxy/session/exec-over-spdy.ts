@@ -144,7 +144,7 @@ export class ExecOverSpdy extends Duplex {
   #ready = false;
   /** First chunk of the client, if it arrived before the last stream was requested. */
   #early: { readonly chunk: Uint8Array; readonly done: Done } | undefined;
-  /** Callback of the current write, until the socket to the API server accepts more. */
+  /** Callback of the current write; called when the socket to the API server accepts more bytes. */
   #writing: Done | undefined;
   /** Channel of the current client message. */
   #channel: number | undefined;

@@ -95,7 +95,7 @@ export function followOrders(
   };
 }
 
-/** Returns a function that counts orders. The function returns false for an order to ignore. */
+/** Returns a function that counts orders. The function returns false if the order must be ignored. */
 function limitOrders(moderation: OrderedSession['moderation']): (order: SessionOrder) => boolean {
   const counts = { accepted: 0, refused: 0 };
   return (order) => {

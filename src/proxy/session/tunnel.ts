@@ -23,7 +23,7 @@ import type { UpgradeRequest } from './upgrade-http.ts';
 export interface PortForwardLimits {
   /** Returns true if a port-forward must not open the port. */
   readonly isPortRefused?: (port: number) => boolean;
-  /** Rate of the header frames of each caller, in bytes; see `tap-port-forward.ts`. */
+  /** Limits the rate at which each caller sends header frames, in bytes; see `tap-port-forward.ts`. */
   readonly rate?: KeyedRate;
 }
 

@@ -1,6 +1,6 @@
 /**
- * Runs an upgraded connection from its 101 response to its end. If the gateway ends a session, it sends the
- * reason inside the protocol of the session if possible. Otherwise it only closes the connection.
+ * Runs an upgraded connection from its 101 response to its end. If the gateway ends a session, it sends the reason
+ * inside the protocol of the session. If this is impossible, it only closes the connection.
  */
 import type { Duplex } from 'node:stream';
 import { destroyAfter } from '../../async/deadline.ts';

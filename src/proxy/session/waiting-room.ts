@@ -85,7 +85,7 @@ export class WaitingRoom extends Duplex {
   readonly #ready = Promise.withResolvers<void>();
   #kept: Uint8Array[] = [];
   #keptBytes = 0;
-  /** Callback of the current write, until `enter` is called or the API server accepts more bytes. */
+  /** Callback of the current write; called by `enter`, or when the API server accepts more bytes. */
   #writing: Done | undefined;
   #inner: Duplex | undefined;
   #state: 'opening' | 'asking' | 'answered' | 'waiting' = 'opening';

@@ -121,7 +121,7 @@ export function createUpstreamConnector(
       socket.once('error', onError);
       socket.once('close', onClose);
       socket.on('session', (fresh: Buffer) => {
-        // a session may arrive after the secure context was replaced; a resumed session skips the certificate
+        // a TLS session may arrive after the secure context was replaced; a resumed session skips the certificate
         // check, so only sessions of the current context are kept
         if (made?.context === context) session = fresh;
       });

@@ -140,8 +140,8 @@ export class Journals {
   }
 
   /**
-   * Renews the sign of life, takes over files of stopped processes, and offers queued tails. Concurrent calls share one
-   * run. Never rejects.
+   * Renews the sign of life, takes over files of stopped processes, and offers queued tails. A call during a run
+   * returns the promise of that run. Never rejects.
    */
   look(): Promise<void> {
     this.#looking ??= this.#look()
