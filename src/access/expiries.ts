@@ -10,7 +10,7 @@ import { hasExpired } from './rules.ts';
 export const SKEW_MS = 300_000;
 /** Time for which a gateway retries storing the evidence of an expiry, in milliseconds. */
 const EVIDENCE_MS = 600_000;
-/** Time for which a claim reserves an expiry for one gateway. Longer than the clock difference in `SKEW_MS`. */
+/** Time for which a claim reserves an expiry for one gateway. Longer than `SKEW_MS`, the clock difference. */
 const CLAIM_MS = SKEW_MS + 60_000;
 
 interface ExpiriesDeps {
@@ -54,7 +54,7 @@ export class Expiries {
     }
   }
 
-  /** Claims an expiry. @returns false if another gateway writes it */
+  /** Claims an expiry. @returns true if this gateway must write it */
   async #claim(id: string): Promise<boolean> {
     const { store, unixMs, signal } = this.#deps;
     const { record, ...object } = await store.read(id, signal);

@@ -144,7 +144,7 @@ export function describeWindows({ windows }: Pick<AccessRule, 'windows'>): strin
 }
 
 /**
- * Returns the state of a record at a time. An expired record has the state `expired` even before a gateway
+ * Returns the state of a record at the given time. An expired record has the state `expired` even before a gateway
  * has written the expiry.
  */
 export function stateAt({ state, expiresMs }: AccessRecord, unixMs: number): AccessRecord['state'] {

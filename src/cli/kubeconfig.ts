@@ -22,7 +22,7 @@ const DEFAULT_SOCKET = '/var/run/tailscale/tailscaled.sock';
 const LOOKUP_MS = 5000;
 /**
  * Name of the user in the kubeconfig, equal to the name that Tailscale's CLI (*the reference*) uses. All entries for
- * gateways in a tailnet share this user. Gateways ignore its token.
+ * gateways in a tailnet share this user. Gateways ignore the token of this user.
  */
 const USER_NAME = 'tailscale-auth';
 const USER_TOKEN = 'unused';

@@ -16,7 +16,7 @@ import {
 import type { CommandContext } from '../config/command-context.ts';
 
 const FILTERS = ['user', 'cluster', 'namespace', 'pod', 'state', 'result', 'trust', 'text'] as const;
-/** Maximum number of recordings that are read to sort them by a column other than time. */
+/** To sort by a column other than time, `ls` reads at most this number of recordings. */
 const MAX_SORTED = 100_000;
 
 interface Column {

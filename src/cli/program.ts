@@ -105,7 +105,7 @@ export function createProgram(context: CommandContext, outcome: { code: number }
 
 type AddCommand = (name: string, description: string) => Command;
 
-/** Adds the long-running roles. The code of a role is loaded when it runs. */
+/** Adds the long-running roles. The code of a role is loaded when the role runs. */
 function addRoles(command: AddCommand, context: CommandContext): void {
   const { environment } = context;
   addSettingOptions(

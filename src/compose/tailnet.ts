@@ -167,7 +167,7 @@ function dialThrough(localApi: LocalApi): Tailnet['dialRecorder'] {
 
 /**
  * Keeps a map from addresses to tailnet nodes, because all addresses of a node belong to the same recorder. If an
- * update fails, the previous map stays.
+ * update fails, the previous map stays in use.
  */
 async function rememberNodes(
   localApi: LocalApi,
