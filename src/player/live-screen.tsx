@@ -155,7 +155,7 @@ function follow(
   let read = createCastReader({ rowsFirst: false });
   let drawing = 0;
   let isStopped = false;
-  /** Queue of asciicast events, so that a resize waits until the text before it is drawn. */
+  /** Queue of asciicast events, so that a resize waits until all earlier text is drawn. */
   let queue: Promise<void> = Promise.resolve();
   const paint = (): void => {
     drawing = 0;

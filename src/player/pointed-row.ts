@@ -1,4 +1,4 @@
-/** The row of a list under the pointer or with the keyboard focus. */
+/** Finds the list row that is under the pointer or has the keyboard focus. */
 import type { RefObject } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Listed } from './archive.ts';
@@ -17,7 +17,7 @@ interface Pointed {
 const DWELL_MS = 500;
 const PREVIEW_HEIGHT = 190;
 
-/** The recording that has been under the mouse or focused for {@link DWELL_MS}. */
+/** Returns the recording whose row has been under the mouse or has had the focus for {@link DWELL_MS}. */
 export function usePointedAt(
   table: RefObject<HTMLTableElement | null>,
   recordings: readonly Listed[],

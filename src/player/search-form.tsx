@@ -15,7 +15,7 @@ import { SearchHelp } from './search-help.tsx';
 
 /** Delay between the last key press and the search, in milliseconds. */
 const TYPING_PAUSE_MS = 250;
-/** Marks a history entry that was created by typing. The next input replaces such an entry. */
+/** Marks a history entry that was created while the user typed. The next input replaces such an entry. */
 const TYPING = 'typing';
 
 export interface SearchFormProps {

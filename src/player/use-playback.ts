@@ -130,7 +130,7 @@ export function usePlayback(element: HTMLElement | null, options: PlayedOptions)
   return { playback, previewed, state, index, progress };
 }
 
-/** Opens a view with the columns and rows of a recording, and closes it when `signal` aborts. */
+/** Opens a view that has the terminal size of the recording, and closes it when `signal` aborts. */
 function openView(
   element: HTMLElement,
   { width: columns, height: rows }: ListedRecording,

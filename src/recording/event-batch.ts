@@ -8,7 +8,7 @@ import type { TerminalSize } from '../wire/remotecommand/resize.ts';
 import type { RecorderConnection } from './recorder-connection.ts';
 
 export class EventBatch {
-  /** True if the recorder supports annotations. Output then keeps its exact bytes. */
+  /** True if the recorder supports annotations. The recording then contains the exact bytes of the output. */
   readonly annotations: boolean;
   readonly #encoder: {
     readonly length: number;

@@ -114,7 +114,7 @@ class Opening {
       if (!(error instanceof NotUpgradedError)) throw error;
       this.#logRefusal(error);
     }
-    // Both requests share one timeout.
+    // the timeout applies to both requests together
     return this.#probe([address], Math.max(0, probeTimeoutMs - (nowMs() - askedMs)));
   }
 

@@ -4,7 +4,7 @@
  * The client opens one stream per role. The header `streamtype` of the SYN_STREAM names the role. To record all output,
  * the tap must know the role of each stream. The tap therefore ends the session if a role or an id is assigned twice,
  * if a role is unknown, or if output arrives on an unknown id. One inflater decodes all header blocks of a direction,
- * because these blocks share a compression history.
+ * because each block is compressed with the history of the earlier blocks.
  *
  * The payload of stdin is counted and skipped without a copy.
  *

@@ -106,7 +106,7 @@ function closeFrame(message: string, httpStatus: number): Uint8Array {
 
 /**
  * Returns a tap that stops parsing at the first unreadable frame instead of refusing that frame. Both directions stop,
- * because they share state.
+ * because they use the same state.
  */
 function forgiving(tap: Tap): Tap {
   let failed = false;

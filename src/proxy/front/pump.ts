@@ -119,7 +119,7 @@ export interface ClientSide {
   head(head: ResponseHead, framing: BodyFraming, extra: HeadExtra): void;
   /** Sends bytes of a body. Returns false if the caller must pause until `clientDrained`. */
   write(chunk: Buffer, start: number, end: number): boolean;
-  /** Sends all held bytes. Called when no more bytes are available now. */
+  /** Sends all bytes that were held back. Called when no more bytes are available now. */
   flush(): boolean;
   end(trailers: readonly string[]): void;
   /** Sends an error of the gateway as a complete response. */
@@ -164,7 +164,7 @@ export class Pump implements ExchangeOwner {
   #collectedBytes = 0;
   /** Size of the request head if it is longer than usual, else 0. */
   readonly #longHeadBytes: number;
-  /** A response that the gateway holds until it knows whether the API server refused the gateway's own account. */
+  /** A response that the gateway holds back until it knows whether the API server refused the gateway's own account. */
   #withheld: WithheldResponse | undefined;
   #isAdmitting = false;
   #over = false;

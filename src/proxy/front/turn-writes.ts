@@ -11,7 +11,7 @@ const held = new Set<Socket>();
 let isEndAwaited = false;
 
 /**
- * Holds writes to the socket until `releaseWrites` is called, or until the end of the turn in which
+ * Holds back writes to the socket until `releaseWrites` is called, or until the end of the turn in which
  * `releaseAtTurnEnd` is called. Can be called repeatedly.
  */
 export function holdWrites(socket: Socket): void {

@@ -17,8 +17,8 @@ export interface BrowserFields {
 }
 
 /**
- * Accepted values of `Sec-Fetch-Site`. `same-site` is not accepted, because all machines of a tailnet share
- * one site.
+ * Accepted values of `Sec-Fetch-Site`. `same-site` is not accepted, because all machines of a tailnet belong to the
+ * same site.
  */
 const OWN_SITES: ReadonlySet<string> = new Set(['same-origin', 'none']);
 

@@ -1,7 +1,7 @@
 /**
- * The gate of a gateway with several clusters: chooses the cluster of a request before any other decision,
- * and passes the request to the gate of that cluster. Each cluster has its own gate, so clusters share no
- * cached results.
+ * The gate of a gateway with several clusters: chooses the cluster of a request before any other decision, and passes
+ * the request to the gate of that cluster. Each cluster has its own gate, so a cached result never applies to another
+ * cluster.
  */
 import { TailcastError } from '../../errors.ts';
 import { parseTarget } from '../../kube/canonical-target.ts';

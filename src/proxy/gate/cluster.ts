@@ -65,7 +65,7 @@ export interface ClusterSnapshot<Entry extends GatewayCluster = GatewayCluster> 
   readonly byAddress: ReadonlyMap<string, Entry>;
 }
 
-/** @throws TailcastError `CONFIG_INVALID` if two clusters share a name, a host or an address */
+/** @throws TailcastError `CONFIG_INVALID` if two clusters have the same name, host or address */
 export function createSnapshot<Entry extends GatewayCluster>(
   entries: readonly Entry[],
 ): ClusterSnapshot<Entry> {

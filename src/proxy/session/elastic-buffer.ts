@@ -261,8 +261,7 @@ export class ElasticBuffer {
       this.#fileBlocks = 0;
       this.#free = [];
     } catch {
-      // If truncation fails, the file uses its space until it is closed, so the budget still counts that
-      // space.
+      // If truncation fails, the file occupies its space until it is closed, so the budget still counts that space.
     } finally {
       this.#clearing = false;
     }

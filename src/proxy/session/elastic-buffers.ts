@@ -27,7 +27,7 @@ export type BufferEvents = Pick<ElasticOptions, 'ready' | 'room' | 'limitReached
 /** Output buffer of one session. A `brief` buffer adapts its size to the speed of the client. */
 export interface SessionBuffer {
   readonly bytes: ElasticBuffer;
-  /** Reports the number of bytes that the client took. */
+  /** Reports the number of bytes that the client has accepted. */
   drained(bytes: number): void;
   /** Sets the number of bytes that left the buffer but wait for the client. The budget of all sessions counts them. */
   waiting(bytes: number): void;

@@ -9,11 +9,11 @@
  * The relay pauses reading from the client while the tap waits or the API server does not accept bytes. If there is a
  * buffer, the relay reads the output of the API server until the buffer is full.
  *
- * The relay does not use `stream.pipeline`, because `stream.pipeline` destroys the sink when the source fails. The
- * gateway must still send the reason to its client. The relay forwards a half-close. When one end closes, the relay
- * writes all remaining bytes to the other end and then closes it. Writing may take hours, for example if a client pipes
- * the output into a pager, so `lingerMs` starts only after the last byte. The relay treats a broken connection like a
- * closed connection, because the bytes before the break must still be delivered.
+ * The relay does not use `stream.pipeline`, because `stream.pipeline` destroys the sink when the source fails. In this
+ * case, the gateway must still send the reason to the client. The relay forwards a half-close. When one end closes, the
+ * relay writes all remaining bytes to the other end and then closes it. Writing may take hours, for example if a client
+ * pipes the output into a pager, so `lingerMs` starts only after the last byte. The relay treats a broken connection
+ * like a closed connection, because the bytes before the break must still be delivered.
  */
 import type { Duplex } from 'node:stream';
 import type { BufferEvents, SessionBuffer } from './elastic-buffers.ts';

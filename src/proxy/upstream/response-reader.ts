@@ -43,8 +43,8 @@ export interface ResponseReader {
   /** True after the first byte of the current response. */
   readonly started: boolean;
   /**
-   * True if the connection can be reused: the end of the last response was exact, the response allows reuse, and no
-   * other bytes followed it.
+   * True if the connection can be reused: the framing of the last response showed its exact end, the response allows
+   * reuse, and no other bytes followed it.
    */
   readonly reusable: boolean;
 }

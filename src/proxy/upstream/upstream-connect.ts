@@ -55,7 +55,7 @@ export interface UpstreamConnector {
 const KEEP_ALIVE_MS = 30_000;
 const CONNECT_TIMEOUT_MS = 10_000;
 
-/** Protocols offered by ALPN. */
+/** Protocols that the gateway offers in ALPN. */
 const ALPN_PROTOCOLS = ['http/1.1'];
 
 /** @param options.connectTimeoutMs timeout for the TCP and TLS handshakes in total, default 10 s */

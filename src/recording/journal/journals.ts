@@ -229,7 +229,7 @@ export class Journals {
     });
   }
 
-  /** Keeps the names of files in a newer format, so that a process of a newer version can read the files. */
+  /** Does not rename files in a newer format, so that a process of a newer version can read them. */
   #leaveToNewer(paths: readonly string[], { message: reason }: JournalError): void {
     this.#unreadable += paths.length;
     for (const path of paths)

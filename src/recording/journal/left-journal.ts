@@ -82,7 +82,7 @@ export async function readLeft(paths: readonly string[], key: JournalKey): Promi
 
 /**
  * Returns the reason why a file counts as damaged, or undefined. If a file overwrites an older file, a crash may cut
- * its records at any byte; such a file is not damaged.
+ * its records at any byte; such a cut does not count as damage.
  */
 function damageOf({ ending, over }: JournalFile): string | undefined {
   if (ending === 'damaged') return 'a record in it is damaged';
