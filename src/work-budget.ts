@@ -4,8 +4,8 @@
  */
 
 /**
- * Limits in work units. A unit is a screen cell that the emulator writes, moves or clears. One unit takes 3
- * to 5 ns.
+ * Limits in work units. A unit is a screen cell that the emulator writes, moves or clears. The emulator needs
+ * 3 to 5 ns per unit.
  */
 export interface WorkLimits {
   /** Number of units that every recording may use, whatever its length is. */
@@ -20,8 +20,8 @@ export interface WorkLimits {
  */
 const FULL: WorkLimits = { free: 50e6, perCharacter: 500 };
 /**
- * Number of units above which each further character adds only {@link LONG_PER_CHARACTER} units. This many units take
- * about 15 s.
+ * Number of units above which each further character adds only {@link LONG_PER_CHARACTER} units. The
+ * emulator needs about 15 s for this many units.
  */
 const LONG = 4e9;
 const LONG_PER_CHARACTER = 50;

@@ -267,7 +267,7 @@ const DEMO_CLUSTER_IMPORTS = /^\.\.\/src\/(?:async|kube|observe|wire)\/|^\.\.\/s
 /** Export that no file imports by name: `src/cli/run-demo.ts` loads the file by its path. */
 const LOADED_BY_PATH = 'demo/run.ts runDemo';
 
-/** Exports that only tests use. Each one belongs to code in the same file. */
+/** Exports that only tests use. They are next to the code in `src/` that they complete. */
 const FOR_TESTS: ReadonlySet<string> = new Set([
   'src/screen/cells.ts screenText',
   'src/tsrecorder/evidence/signing-key.ts generateSigningKey',
@@ -547,7 +547,10 @@ function risingImports(imports: readonly Import[]): string[] {
   });
 }
 
-/** Import cycles of any length, one line each. Cycles that share files may be reported only once. */
+/**
+ * Import cycles of any length, one line each. If several cycles contain the same file, only one of them may be
+ * reported.
+ */
 function circles(imports: readonly Import[]): string[] {
   const targets = new Map<string, string[]>();
   for (const found of imports) {

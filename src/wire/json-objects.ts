@@ -22,8 +22,8 @@ const OPEN_OBJECT = 0x7b;
 
 /**
  * @param maxObjectBytes maximum object size, in bytes.
- * @param read receives the text of an object. Its braces are balanced, but it may be invalid JSON. Called
- * immediately when the object is complete, so that the first error does not depend on the size of the chunks.
+ * @param read receives the text of an object, in which the braces are balanced, but which may be invalid JSON.
+ * Called immediately when the object is complete, so that the first error does not depend on the size of the chunks.
  */
 export function createJsonObjectSplitter<Value>(
   maxObjectBytes: number,

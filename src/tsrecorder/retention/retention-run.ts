@@ -210,7 +210,7 @@ function createUserFinder(store: RecordingStore, trusted?: ReadonlyMap<string, P
     const source =
       signed?.sidecar.recording.source ?? (await describe({ key, hasSidecar: true }))?.entry.recording.source;
     const name = JSON.stringify([key.nodeId, source?.user ?? source?.nodeId ?? '']);
-    // All recordings of a user share one string to save memory.
+    // Use the same JavaScript string for all recordings of a user, to save memory.
     const shared = names.get(name) ?? name;
     names.set(shared, shared);
     const signedBytes =

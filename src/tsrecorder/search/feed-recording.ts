@@ -66,7 +66,10 @@ export async function* feedRecording(job: ReadingJob): ReadingSteps {
   }
 }
 
-/** Sends all pieces of a cast except the last one. @returns the last piece, or `costly` if a quick reading stopped */
+/**
+ * Sends all pieces of a cast except the last one. @returns the last piece, or `costly` if a quick reading reached its
+ * limit
+ */
 async function* feed({
   index,
   key,

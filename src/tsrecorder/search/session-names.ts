@@ -1,4 +1,7 @@
-/** Creates the index fields of a recording that come from its description (*names*). Pure functions. */
+/**
+ * Creates the *names* of a recording: the index fields that come from its description, such as user and pod. Pure
+ * functions.
+ */
 import type { SessionListing, SessionNames } from '../../search/search-index.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';

@@ -1,8 +1,8 @@
 /**
- * API for searching sessions by their names and the text of their screens. Each response contains the progress of the
- * index. Restricted viewers get only the state of the index, and sessions that they must not see (hidden sessions) do
- * not change this state. Responses to restricted viewers are delayed to fixed time steps. Otherwise the response time
- * would show whether hidden sessions contain a word (ADR 38).
+ * API for searching sessions by user, pod and other names, and by the text of their screens. Each response contains the
+ * progress of the index. Restricted viewers get only the state of the index, and sessions that they must not see
+ * (hidden sessions) do not change this state. Responses to restricted viewers are delayed to fixed time steps.
+ * Otherwise the response time would show whether hidden sessions contain a word (ADR 38).
  *
  * ```
  * /api/v1/search                     {sessions: [{recording, hits, more, partial, stoppedAt?}], next?, index};

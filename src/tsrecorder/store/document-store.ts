@@ -1,6 +1,6 @@
 /**
- * Small documents next to the recordings, listed in the order of their names. A store keeps them as files or objects.
- * Most documents are written once and never changed.
+ * Small documents next to the recordings, listed in the order of their names. They are files in a directory or objects
+ * in a bucket. Most documents are written once and never changed.
  */
 import { TailcastError } from '../../errors.ts';
 import { readBounded } from '../../async/read-bounded.ts';

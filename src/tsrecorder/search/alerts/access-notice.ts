@@ -21,7 +21,7 @@ export const ACCESS_NOTICE = z.object({
   node: text,
   groups: texts,
   /**
-   * Kubernetes user that the requester becomes during the access. Empty if the requester keeps its own Kubernetes user.
+   * Kubernetes user that the requester becomes during the access. Empty if the access uses the requester's own user.
    */
   user: text,
   writes: z.boolean(),

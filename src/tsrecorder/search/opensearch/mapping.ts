@@ -1,8 +1,8 @@
 /**
- * Documents of the index: one per session and one per moment of a session. Moments also contain the names of their
- * session, so that viewer rules and filters are part of the query and need no join. All documents of a session are in
- * one shard. As for all engines, `search/tokens` splits texts into words. Words are indexed but not stored. The text in
- * search results comes from the stored field `content`.
+ * Documents of the index: one per session and one per moment of a session. Moments also contain the names (user, pod
+ * and others) of their session, so that viewer rules and filters are part of the query and need no join. All documents
+ * of a session are in one shard. As for all engines, `search/tokens` splits texts into words. Words are indexed but not
+ * stored. The text in search results comes from the stored field `content`.
  */
 import { createHash } from 'node:crypto';
 import {

@@ -1,6 +1,7 @@
 /**
- * The files of the embedded index: `sessions.db` with the names of sessions, and one file per month with the words of
- * their screens. Only index processes load this module, because some builds of Node.js lack node:sqlite.
+ * The files of the embedded index. `sessions.db` contains the names (user, pod, command and others) of each session,
+ * and one file per month contains the words of the screens. Only index processes load this module, because some builds
+ * of Node.js lack node:sqlite.
  */
 import { randomBytes } from 'node:crypto';
 import { chmodSync, existsSync, mkdirSync, readdirSync, statSync } from 'node:fs';

@@ -1,6 +1,6 @@
 /**
- * Encodes names of sessions as words of the index, so that viewer rules and filters are part of the search and need no
- * join.
+ * Encodes the names (user, pod and others) of each session as words of the index, so that viewer rules and filters are
+ * part of the search and need no join.
  */
 import { createHmac } from 'node:crypto';
 import { exitCodeOf } from '../../../wire/recorder-api/recording-status.ts';
@@ -87,7 +87,8 @@ function facetWords(wordOf: (kind: FacetKind, value: string) => string, names: S
   add('result', result);
   add('trust', trust);
   add('id', id);
-  // The following values change while a session runs, but the words of the session stay the same.
+  // The following values change while a session runs, but its words are not updated. `GROWS` marks a running session,
+  // so that searches for these values also check it.
   if (state === 'running') words.push(GROWS);
   if (exitCode !== undefined) words.push(exitWord(exitCode), ...(exitCode === 0 ? [] : [EXIT_FAILED]));
   if (names.hidden !== undefined && names.hidden > 0) words.push(HIDES);

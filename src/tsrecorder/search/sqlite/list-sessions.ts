@@ -103,13 +103,16 @@ interface Source {
   readonly values: readonly { readonly sql: string; readonly value: string }[];
 }
 
-/** Returns the sessions to check: sessions that match the name filters, or sessions that contain the text. */
+/**
+ * Returns the sessions to check: those that match the filters for user, pod and so on, or those that contain the text.
+ */
 export function sourceOf(
   sessions: DatabaseSync,
   { text = '', may }: ListAsk,
   { match }: CompiledQuery,
 ): Source {
-  // NOTE: a text lookup takes time in proportion to all sessions, so only viewers who may see all sessions may use it.
+  // NOTE: only viewers who may see all sessions may use a text lookup, because its duration also depends on sessions
+  // that a restricted viewer must not see.
   const trigrams = may === 'everything' ? trigramsOf(text) : undefined;
   if (match === undefined && trigrams === undefined) return { source: 's', id: 's.n', values: [] };
   const named = { sql: 'sf MATCH ?', value: match ?? '' };

@@ -112,7 +112,7 @@ export class IndexReader implements ReadingEngine {
     return countFacets(this.#faceted(query, may));
   }
 
-  /** Lists sessions by name filters. */
+  /** Lists the sessions that match filters such as user and pod. */
   list(ask: ListAsk): ListedSessions {
     const sessions = this.#open();
     if (sessions === undefined) return { sessions: [], more: false };

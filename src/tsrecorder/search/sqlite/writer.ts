@@ -63,7 +63,7 @@ interface StartedSession {
   readonly n: number;
   /** True if the session is new. */
   readonly isNew: boolean;
-  /** Words of the names of the session, and words for the exact values of these names. */
+  /** Words in the names (user, pod and others) of the session, and one word for the exact value of each name. */
   readonly words: string;
   readonly facets: string;
 }
@@ -326,8 +326,8 @@ export class IndexWriter implements WritingEngine {
       return this.#startAs(known, names, false);
     }
     const n = this.#freeNumber(numberOf(names.startedAtMs));
-    // Insert the indexed names now, because they are written only once. The kind is still empty, so searches do not
-    // find the session yet.
+    // Insert user, namespace and pod now, so that their SQL indexes are written only once. The kind is still empty, so
+    // searches do not find the session yet.
     this.#statements.run(
       `INSERT INTO s(n, id, ver, usr, tags, ns, pod, nodes, kind, state, moments, partial)
        VALUES (?, ?, '', ?, '[]', ?, ?, '[]', '', '', 0, 0)`,
@@ -478,7 +478,7 @@ function transaction(database: DatabaseSync, act: () => void): void {
   }
 }
 
-/** Returns the indexed columns: user, namespace and pod. */
+/** Returns the values of the columns that have an SQL index: user, namespace and pod. */
 function searchedColumns({ user, namespace, pod }: SessionNames): readonly (string | null)[] {
   return [user ?? null, namespace ?? null, pod ?? null];
 }
