@@ -13,8 +13,6 @@ const PRINTED: readonly {
   readonly output: string;
   readonly finds: readonly string[];
   readonly misses: readonly string[];
-  /** The row as the reader returns it. */
-  readonly row?: string;
 }[] = [
   {
     what: 'a part of words without spaces',
