@@ -123,7 +123,7 @@ function createStoreMetrics({ counter, labelled, gauge }: MetricMakers) {
     ),
     oversized: counter(
       'tailcast_recorder_oversized_documents_total',
-      'Event batches that were too large for a search, and days with too many batches.',
+      'Event batches that a search skipped because of their size, plus days with too many batches.',
     ),
     publishFailures: counter(
       'tailcast_recorder_log_publish_failures_total',
