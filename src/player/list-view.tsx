@@ -93,7 +93,7 @@ export function ListView({
   );
 }
 
-/** Text or placeholder of a list without rows. */
+/** Text or placeholder that is shown while the list has no rows. */
 function EmptyList({
   state: { loading, searchedTo, problem, noRuleFor },
   filter,

@@ -45,7 +45,7 @@ function isSame(term: Term, key: OfferedKey, value: string): boolean {
 
 /**
  * Adds `key:value`, or removes it if present. A new `after` replaces the existing `after`, because a query may contain
- * only one.
+ * only one `after`.
  */
 export function toggled(query: Query, key: OfferedKey, value: string, nowMs: number): string {
   const at = findPart(query, key, value);

@@ -1,4 +1,4 @@
-/** Saved searches with names, in this browser. */
+/** Named searches that are saved in this browser. */
 import type { SavedSearch } from '../wire/recorder-api/saved-search.ts';
 import { recall, remember } from './remember.ts';
 

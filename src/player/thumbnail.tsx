@@ -13,7 +13,7 @@ import type { ThumbnailRows } from '../screen/thumbnail.ts';
 
 const WIDTH = 112;
 const HEIGHT = 52;
-/** Delay before a request, so that one request loads the thumbnails of several rows, in milliseconds. */
+/** Delay before a request, in milliseconds, so that one request loads the thumbnails of several rows. */
 const COLLECT_MS = 100;
 const RETRY_MS = 1500;
 const MAX_TRIES = 20;

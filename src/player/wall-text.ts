@@ -21,7 +21,7 @@ const MONTHS = [
   'December',
 ];
 
-/** Parts of a wall-clock time. Undefined if the time is not valid. */
+/** Parts of a wall-clock time. */
 interface WallTime {
   /** Name of the day of the week. */
   readonly weekday: string;

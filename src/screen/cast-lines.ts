@@ -42,7 +42,8 @@ export function readCastLines(cast: CastBytes, offset: number): CastLines {
     // the first read ends at the same offset as the read of the header, because that range may be cached
     at = Math.min(cast.bytes, at < PIECE_BYTES ? PIECE_BYTES : at + PIECE_BYTES);
     const bytes = cast.read(start, at, stopped.signal);
-    // `next` reports the error; without this handler, an error of an unused piece would be unhandled
+    // `next` reports the error; without this handler, the error of a piece that is never used would be an unhandled
+    // rejection
     bytes.catch(() => undefined);
     return { start, bytes };
   }

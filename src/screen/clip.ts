@@ -1,6 +1,6 @@
 /**
- * Clips: a range of a recording as an animated SVG, or as an asciicast for other converters. The content is untrusted;
- * in the SVG it is only text.
+ * Clips: a range of a recording as an animated SVG, or as an asciicast for other converters. The content is untrusted,
+ * so the SVG contains it only as text.
  */
 import { readScreen, type Cell, type CellColour, type CellRow } from './cells.ts';
 import { createCastReader, type CastStart } from './cast-reader.ts';

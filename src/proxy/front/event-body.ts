@@ -19,7 +19,7 @@ const FIRST_BYTES = 4096;
  * Reads until more than `limit` bytes are available or the body ends, then leaves the stream paused. The
  * bytes are copied into one buffer, because a body of one-byte chunks would otherwise use a hundred times its
  * size in memory.
- * @param held called with the number of bytes in memory, each time before it grows; may throw
+ * @param held called with the number of bytes in memory, each time before this number grows; may throw
  * @throws TailcastError `WIRE_MALFORMED` if the stream closes before its end
  */
 export function collectBody(

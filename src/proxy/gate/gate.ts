@@ -163,7 +163,7 @@ export interface GateDeps {
   readonly callerToken?: string | undefined;
   /** Hostnames that `Host` may contain, in lower case and without ports; empty allows any hostname. */
   readonly hostNames?: ReadonlySet<string>;
-  /** Origins of dashboards whose server forwards requests to the gateway, in lower case. */
+  /** Origins, in lower case, of dashboards whose server forwards requests to the gateway. */
   readonly dashboardOrigins?: ReadonlySet<string>;
   /**
    * True if the gateway names callers to the API server in request headers, and not in impersonation headers. RBAC then

@@ -40,7 +40,10 @@ export type UpgradeAnswer =
       readonly rawHeaders: readonly string[];
       /** Chosen subprotocol; empty if there is none. */
       readonly subprotocol: string;
-      /** True if the end of the stream proves complete output, even if the API server had to wait for the gateway. */
+      /**
+       * True if the end of the stream proves that the output is complete, even if the API server had to wait for the
+       * gateway.
+       */
       readonly provesEnd?: boolean;
     }
   | {

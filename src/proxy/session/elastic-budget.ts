@@ -23,7 +23,7 @@ export class ElasticBudget {
     return this.#memory;
   }
 
-  /** Number of bytes of all files. */
+  /** Total size of all files, in bytes. */
   get diskBytes(): number {
     return this.#disk;
   }

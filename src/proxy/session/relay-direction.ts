@@ -30,10 +30,10 @@ const MAX_ALONE_BYTES = 8 * 1024;
 /** Maximum size of several pieces that are copied and joined into one write. */
 const MAX_CORKED_BYTES = 16 * 1024;
 /**
- * Maximum bytes that are taken from the buffer at once. Measured with `cat` of a text file, with output that is shown
- * only after the recorder has stored it: 21 MB/s with single pieces, 42 MB/s with 64 KiB, 58 MB/s with this value.
- * Without a limit, the relay reaches 90 MB/s but needs three times the memory, because blocks above 256 KiB are not
- * pooled.
+ * Maximum bytes that are taken from the buffer at once. Measured with `cat` of a text file, while the client sees
+ * output only after the recorder has stored it: 21 MB/s if single pieces are taken, 42 MB/s with 64 KiB, 58 MB/s with
+ * this value. Without a limit, the relay reaches 90 MB/s but needs three times the memory, because blocks above 256 KiB
+ * are not pooled.
  */
 const MAX_TAKEN_BYTES = 128 * 1024;
 /**

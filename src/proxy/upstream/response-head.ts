@@ -20,7 +20,7 @@ export type BodyFraming =
 
 export interface ResponseHead {
   readonly status: number;
-  /** The chunk that contains the head at `start…end`; `end` is after the empty line. */
+  /** The chunk that contains the head at `start…end`; `end` is the offset after the empty line. */
   readonly bytes: Buffer;
   readonly start: number;
   readonly end: number;

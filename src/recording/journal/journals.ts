@@ -103,7 +103,7 @@ export class Journals {
     return this.#left.size;
   }
 
-  /** Number of unreadable files, including folders that are sealed with another key. */
+  /** Number of unreadable files, plus the number of folders whose files are sealed with another key. */
   get unreadable(): number {
     return this.#unreadable + this.#foreign;
   }
