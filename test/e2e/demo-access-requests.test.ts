@@ -1,6 +1,6 @@
 /**
  * Access on request in the demo: plain kubectl requests access, and the second user of the demo decides with the
- * commands.
+ * commands `requests`, `approve` and `revoke`.
  */
 import { execFile, spawn, type ChildProcessByStdio } from 'node:child_process';
 import { once } from 'node:events';

@@ -32,7 +32,7 @@ describe('a damaged archive', () => {
       ).toBe(true);
       checked += 1;
     }
-    // mutants that change nothing are skipped, and their number depends on the times in the archive
+    // the minimum is low: mutants that change nothing are skipped, and their number depends on the times in the archive
     expect(checked).toBeGreaterThan(PER_KIND / 4);
   });
 });

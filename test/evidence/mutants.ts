@@ -16,7 +16,7 @@ export type Random = (below: number) => number;
 
 type Mutate = (archive: Archive, random: Random) => Mutant | undefined;
 
-/** mulberry32: the same numbers for the same seed. */
+/** The random-number generator Mulberry32: a seed always produces the same numbers. */
 export function createRandom(seed: number): Random {
   let state = seed >>> 0;
   return (below) => {

@@ -29,7 +29,7 @@ const { values } = parseArgs({
   },
 });
 
-/** Mulberry32: a small generator that is good enough to choose times. */
+/** The random-number generator Mulberry32, which is small and good enough to choose times. */
 function createRandom(seed: number): () => number {
   let state = seed >>> 0;
   return () => {

@@ -187,7 +187,8 @@ const allGone: Scenario = async (stage) => {
   }
   const again = await site.recorder('one', one.port, timing);
   site.gateway({ ...plan, sessions: [], paceMs: 0 });
-  // output that was shown to the user was on the gateway's disk or at the recorder
+  // the gateway shows output only after it is on the gateway's disk or at the recorder, so all shown output must be
+  // recorded
   const owed = gateway.reports().map((report) => {
     const { written, shown, acked, lost } = report;
     if (lost === undefined) return { ...report, acked: Math.max(shown, acked) };

@@ -209,8 +209,8 @@ describe('the gateway’s connection through a proxy', () => {
         open: openProxyTunnel(`${scheme}://127.0.0.1:${proxy.port}`, 'proxy-url', target),
         tls: { ca: authority.caPem },
       });
-      // the connection pool calls `connect`; the connections that `connect` and `connectStream` return can both be read
-      // as streams
+      // tests `connect`, which the connection pool calls, and `connectStream`: the connections of both can be read as
+      // streams
       const socket = await connector.connect(() => expect.unreachable());
       onTestFinished(() => void socket.destroy());
       expect(socket.authorized).toBe(true);

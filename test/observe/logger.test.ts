@@ -2,7 +2,10 @@ import { expect, it } from 'vitest';
 import { createAccessLog } from '../../src/observe/access-log.ts';
 import { createLogger } from '../../src/observe/logger.ts';
 
-/** Sets colours with an 8-bit control character, reverses the text, and contains a zero-width space. */
+/**
+ * Text that sets colours with an 8-bit control character, reverses the direction of its characters, and contains a
+ * zero-width space.
+ */
 const HOSTILE = 'a\u009b31m\u202eb\u200b\u{e0041}"ü';
 
 it('logs text of clients so that a terminal does not execute it, and JSON parsers read it unchanged', () => {

@@ -235,7 +235,8 @@ describe('the name of a node', () => {
       `the tailnet name shop belongs to ${owner.replace('shop: ', '')}: choose another name`,
     );
     const made = bench.left().filter((path) => !before.includes(path));
-    // Only objects of the nodes of group `g-dev` may be new, because other members of the group use these nodes.
+    // No new objects are allowed, except those of the nodes of group `g-dev`, because other Services of the group may
+    // use these nodes.
     expect(made.filter((path) => !/\/g-dev/.test(path))).toEqual([]);
   });
 

@@ -20,7 +20,7 @@ function clientOf(name: 'h1' | 'h2', rig: Rig): Client {
   return client;
 }
 
-/** Resolves when the socket has space or is closed. */
+/** Resolves when the socket accepts more data or is closed. */
 function drained({ socket, closed }: UpstreamSocket): Promise<void> {
   return Promise.race([new Promise<void>((resolve) => socket.once('drain', resolve)), closed]);
 }

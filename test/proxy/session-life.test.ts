@@ -97,7 +97,7 @@ describe('a session', () => {
     const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
     const upstream = await server;
     upstream.write(serverMessage(1, utf8('half of it')));
-    // the exit status, without a close frame after it
+    // sends the exit status, but no close frame after it
     upstream.write(serverMessage(3, STATUS_SUCCESS));
     upstream.end();
     await client.reader.untilClosed();

@@ -92,7 +92,7 @@ describe('a session that is sent as frames', () => {
     });
   });
 
-  // two of the captures have no output
+  // omits the two captures without output
   it.each(
     GOLDEN_CASTS.filter(({ text }) => text.includes(',"o",')).map(
       ({ name, eventLines }) => [name, eventLines] as const,

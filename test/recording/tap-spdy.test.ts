@@ -81,7 +81,8 @@ describe('SPDY tap, heartbeats', () => {
     expect(look(Buffer.concat([ping, ping]))).toBe(answer + answer);
     expect(look(client.data(5, utf8('{"Width":1,"Height":2}')))).toBe('waits');
     expect(look(Buffer.concat([ping, client.data(5, utf8('{}'))]))).toBe('waits');
-    // a resize message in two pieces, cut anywhere after its type; then in the three pieces that kubectl sends
+    // pushes a resize message in two pieces, cut anywhere after its type, and then in the three pieces that kubectl
+    // sends
     const size = client.data(5, utf8('{"Width":80,"Height":24}\n'));
     for (let at = 4; at < size.length; at++) {
       expect(look(size.subarray(0, at))).toBe(`kept ${at}`);

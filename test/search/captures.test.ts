@@ -32,7 +32,7 @@ async function shownBetween(
     const [seconds, code, text] = JSON.parse(line) as [number, string, string];
     if (code !== 'o') continue;
     if (isShown) shown.at(-1)![1] = seconds;
-    // one write may show a word and remove it again
+    // looks at the screen after each sequence, because one write may show a word and remove it again
     for (const piece of text.replaceAll('\x1b', '\0\x1b').split('\0')) {
       expect(await oracle.write(piece)).toBe(true);
       const isThere = oracle.screen().some((row) => row.includes(word));

@@ -13,7 +13,7 @@ const PER_CHARACTER = 100;
  * screen.
  */
 const LAST_STEP = 1e7;
-/** CPU nanoseconds per work unit: ten times the most expensive step. */
+/** Maximum CPU nanoseconds per work unit: ten times as many as the most expensive step needs. */
 const MAX_NS = 250;
 
 const sizes = ['80x24', '1000x500', '2x1', '1000x1', '1x500', '200x50'];

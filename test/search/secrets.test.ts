@@ -219,7 +219,7 @@ it.each([
   expect([...lines, 'ls'].map(filter)).toEqual([...lines.map(() => SECRET), 'ls']);
 });
 
-/** Lines that make a rule start a search at each word without finding a secret. */
+/** Parts of lines. A rule starts a search at each of them, but finds no secret. */
 const SLOW_WORDS = [
   'eyJaaaaaaaa-',
   '-eyJaaaaaaaa.a',

@@ -5,7 +5,7 @@ export interface Random {
   /** Returns an integer from 0 to `limit - 1`. */
   below(limit: number): number;
   pick<T>(items: readonly T[]): T;
-  /** True once in `times` on average. */
+  /** Returns true in one of `times` calls, on average. */
   oneIn(times: number): boolean;
   bytes(length: number): Uint8Array;
   /** Returns between 0 and `max` items. */
@@ -18,7 +18,7 @@ export function runSeed(): number {
   return given === undefined ? randomInt(2 ** 31) : Number(given);
 }
 
-/** mulberry32: small, fast, and good enough to choose inputs. */
+/** The random-number generator Mulberry32: small, fast, and good enough to choose inputs. */
 export function createRandom(seed: number): Random {
   let state = seed >>> 0;
   function next(): number {

@@ -106,7 +106,8 @@ describe('watching the tailnet', () => {
     daemon.dropWatchers();
     await changed;
     const back = changes.next.promise;
-    // Only a check after the new bus is open finds changes between the old bus and the new one.
+    // Waits for the check after the new bus is open, because only this check finds changes between the old bus and the
+    // new one.
     await Promise.all([arrived, back]);
     const again = changes.next.promise;
     daemon.notify({ SelfChange: {} });

@@ -98,8 +98,8 @@ export default class MutantRunner extends TestRunner {
   }
 
   /**
-   * Keeps the tests of a file for the tool, and skips all but one test in vitest. Inside this single test, the tool
-   * runs the kept tests.
+   * Stores the tests of a file for the tool, and makes vitest skip all of them except one. While vitest runs this one
+   * test, the tool runs the stored tests.
    */
   async onBeforeRunFiles(files: RunnerTestFile[]): Promise<void> {
     for (const file of files) {
@@ -184,7 +184,10 @@ export default class MutantRunner extends TestRunner {
     }
   }
 
-  /** Judges a change that was active while the files were loaded, which therefore needs no separate process. */
+  /**
+   * Judges the change that was active while this process loaded the files. The process tests no other change, so it
+   * also repeats a failed test itself.
+   */
   async #judgeLoaded(file: KeptSuite, job: Job, key: string): Promise<void> {
     note(job, { kind: 'begin', key, file: job.file, pid: process.pid });
     const failed =
@@ -323,7 +326,7 @@ export default class MutantRunner extends TestRunner {
   }
 }
 
-/** Kept because tests may replace `setTimeout` with a simulated one. */
+/** The original function, because tests may replace `setTimeout` with a simulated one. */
 const realTimeout = setTimeout;
 const realClearTimeout = clearTimeout;
 

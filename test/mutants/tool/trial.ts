@@ -14,8 +14,8 @@ const MAX_TESTS = 60;
  */
 const NEARER = 3;
 /**
- * Penalty in the order of test files for a trial in a separate process, which loads all files again: it counts as 2^10
- * times as long.
+ * Penalty in the order of test files for a trial in a separate process, which loads all files again: such a trial ranks
+ * as if it took 2^10 times as long.
  */
 const OWN_PROCESS = 10;
 

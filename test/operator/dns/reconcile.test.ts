@@ -290,7 +290,7 @@ describe('the names', () => {
       await run();
       expect((records() as { ip4: object }).ip4).toEqual({});
     }
-    // The control server adds a number to a name that another node has.
+    // The control server adds a number to a name that another node already has.
     bench.join(`${nameOf('web')}-0`, { fqdn: 'prod-web-2.lab.ts.net' });
     await run();
     expect(records()).toMatchObject({ ip4: { 'prod-web-2.lab.ts.net': ['10.96.0.10'] } });

@@ -1,4 +1,7 @@
-/** A recorder's rule ends or holds a session. Gateway and recorder use real connections. */
+/**
+ * The effect on a session of a recorder's rule with the action `end` or `hold`. Gateway and recorder use real
+ * connections.
+ */
 import type { Duplex } from 'node:stream';
 import { Registry } from 'prom-client';
 import { describe, expect, it, onTestFinished } from 'vitest';

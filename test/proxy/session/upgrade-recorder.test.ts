@@ -228,7 +228,7 @@ describe('a session whose only recorder is killed permanently', () => {
     const socket = await server;
     socket.write(serverMessage(1, utf8('before\n')));
     await client.reader.take(serverMessage(1, utf8('before\n')).length);
-    // once the recorder shows the output, the output is acknowledged
+    // waits until the recorder shows the output, because the recorder has then also acknowledged the output
     await expect.poll(async () => outputOf(await fetchCast(first))).toBe('before\n');
     first.freeze();
     socket.write(serverMessage(1, utf8('after\n')));

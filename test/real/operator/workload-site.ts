@@ -318,7 +318,7 @@ function load(rig: Rig, pod: string, ...args: readonly string[]): Load {
   };
 }
 
-/** Timeout of one request. Large bodies take long. */
+/** Timeout of one request, which is long enough for large bodies. */
 const LIMIT_MS = 240_000;
 
 /** Runs a program in the network of a pod of the namespace `default`. */

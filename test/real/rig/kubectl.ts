@@ -40,7 +40,8 @@ export interface KubectlRun {
 
 /**
  * Finds kubectl binaries: those named in `REAL_KUBECTLS` (separated like PATH), `kubectl` on the PATH with its
- * `kubectl.1.NN` siblings, and the one that is built with the peers. One kubectl of each minor version, oldest first.
+ * `kubectl.1.NN` siblings, and the one that is built with the peers. Returns one kubectl for each minor version, oldest
+ * first.
  */
 export async function findKubectls(): Promise<readonly Kubectl[]> {
   const { kubectl: built = '' } = await ensurePeer('kubernetes-1.36');

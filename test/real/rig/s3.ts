@@ -9,7 +9,7 @@ export interface S3Server {
   readonly region: string;
   readonly accessKeyId: string;
   readonly secretAccessKey: string;
-  /** Folder of the objects: bucket → folder. */
+  /** Folder of the server: each bucket is a subfolder. */
   readonly folder: string;
   readonly program: Program;
 }

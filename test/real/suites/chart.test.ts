@@ -138,7 +138,8 @@ describe.each(exampleNames())('the chart with examples/%s.yaml', (name) => {
   it('puts nothing into a namespace but its own, and labels everything', () => {
     for (const manifest of manifests) {
       const { kind, metadata } = manifest;
-      // Events about cluster-scoped resources go to `default`; no other object of the operator does.
+      // Events about cluster-scoped resources belong to `default`, so the objects that permit these Events must be
+      // there.
       const events = metadata.name === `tc-operator-events-${NAMESPACE}`;
       if (!/^(ClusterRole|IngressClass)/.test(kind)) {
         expect(metadata.namespace, kind).toBe(events ? 'default' : NAMESPACE);

@@ -67,7 +67,8 @@ beforeAll(async () => {
   const { tailscaled = '' } = await ensurePeer('tailnet');
   for (const peer of ['kubernetes-1.36', 'kubelet-double', 'versitygw', 'reference'] as const)
     await ensurePeer(peer);
-  // The pods mount a volume at /tmp, and the kubelet double replaces that path everywhere, also in the rig's folder.
+  // The pods mount a volume at /tmp, and the kubelet double replaces this path everywhere, so the rig's folder must not
+  // be below /tmp.
   process.env['TMPDIR'] = '/var/tmp';
   opsPort = await freePort();
   rig = createRig();

@@ -181,7 +181,7 @@ describe.skipIf(!isThere)('OpenSearch', () => {
       const contents = await Promise.all(
         below
           .filter((entry) => entry.isFile())
-          // OpenSearch may delete one of these files meanwhile, when it merges segments
+          // OpenSearch may delete a listed file before it is read, because OpenSearch merges segments
           .map((entry) => readFile(join(entry.parentPath, entry.name), 'latin1').catch(() => '')),
       );
       return contents.some((content) => content.includes(word));

@@ -21,7 +21,10 @@ describeSite('operator-names', 'names in the cluster', ({ start, api, list, unti
   );
   const ask = (type: 'A' | 'AAAA', name: string): Promise<unknown> =>
     site.resolve('asker', server, type, name);
-  /** Waits until the result is a list, because a kubelet updates a ConfigMap after a delay. */
+  /**
+   * Repeats the query until the nameserver returns addresses, because a kubelet delivers a changed ConfigMap after a
+   * delay.
+   */
   const addresses = (name: string): Promise<readonly string[]> =>
     until(`addresses of ${name}`, async () => {
       const answer = await ask('A', name);

@@ -56,7 +56,8 @@ let gatewayKubeconfig: string;
 beforeAll(async () => {
   const { tailscaled = '' } = await ensurePeer('tailnet');
   await ensurePeer('kubernetes-1.36');
-  // The pods mount a volume at /tmp, and the kubelet double replaces that path everywhere.
+  // The pods mount a volume at /tmp, and the kubelet double replaces this path everywhere, so the rig's folder must not
+  // be below /tmp.
   process.env['TMPDIR'] = '/var/tmp';
   rig = createRig();
   [cluster, tailnet] = await Promise.all([

@@ -179,7 +179,7 @@ describe('two gateways for several clusters behind haproxy', () => {
     readonly gateway: SiteGateway;
     readonly context: string;
     readonly child: ChildProcess;
-    /** Sends a line through the shell and back. */
+    /** Sends a line to the shell, and waits until the shell has returned the line. */
     echo(word: string): Promise<void>;
   }
 

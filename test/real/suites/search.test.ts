@@ -43,7 +43,7 @@ interface Found {
   readonly hits: readonly Hit[];
 }
 
-/** Returns the output of `tailcast search --json`; empty if the exit code was 1, as with grep. */
+/** Returns the output of `tailcast search --json`; empty if the exit code was 1, which means no match, as with grep. */
 async function search(recorder: TestRecorder, ...words: readonly string[]): Promise<readonly Found[]> {
   const { code, out, err } = await runCommand('search', ...words, '--json', '--recorder', recorder.url);
   const found = out

@@ -365,7 +365,7 @@ describe('who claims to be somebody else', () => {
   };
   const AS_ALICE = { 'Impersonate-User': 'alice@example.com', 'Impersonate-Group': 'system:masters' };
 
-  /** All reviews at the API server, from any client. */
+  /** Number of SelfSubjectReviews that the API server has received from all clients. */
   const reviews = (): number =>
     cluster.audit().filter(({ objectRef }) => objectRef?.resource === 'selfsubjectreviews').length;
 
@@ -395,7 +395,7 @@ describe('who claims to be somebody else', () => {
       expect(body.message).toContain('refuses --as, --as-group and --as-uid for any other identity');
     }
     expect(reviews()).toBe(before);
-    // an accepted request changes this count
+    // proves that the count above would have detected an accepted request
     await review(await bob.connect(proxy.addresses[0], port), ca, {});
     expect(reviews()).toBeGreaterThan(before);
   });

@@ -140,8 +140,8 @@ function afterHint({ args, terminal }: WitnessedRun & { readonly on: 'terminal' 
 }
 
 /**
- * Removes leading line breaks unless kubectl ran `exec`: the other runs attach, the test presses a key after kubectl's
- * prompt, and the local terminal may echo the key.
+ * Removes leading line breaks unless kubectl ran `exec`. All other commands attach: the test presses a key after
+ * kubectl's prompt, and the local terminal may echo this key.
  */
 function withoutFirstKeys(text: string, { args }: WitnessedRun): string {
   return args[0] === 'exec' ? text : text.replace(/^[\r\n]+/, '');

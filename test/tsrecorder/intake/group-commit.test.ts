@@ -1,7 +1,10 @@
 import { describe, expect, it } from 'vitest';
 import { createGroupCommit, type Committable } from '../../../src/tsrecorder/intake/group-commit.ts';
 
-/** Creates a member that logs the start of each commit. The test ends the commit with `release`. */
+/**
+ * Creates a member of a group commit that logs the start of each of its commits. The test ends the commit with
+ * `release`.
+ */
 function createMember(log: string[], name: string): Committable & { release(): void } {
   let release = (): void => undefined;
   return {

@@ -177,7 +177,7 @@ export function engineTextSuite(makeEngine: () => Promise<TestedEngine>): void {
         const text = `left${at}${sign}right${at}`;
         expect(await find(quoted(text)), name).toEqual([`n_${at}`]);
         expect(await find(quoted(`right${at}${sign}left${at}`)), name).toEqual([]);
-        // without quotes, the text is either rejected as a query, or the query finds it
+        // without quotes, the index either rejects the text as a query, or finds the session with this text
         const typed = await find(text).catch((error: unknown) => {
           expect(error, name).toBeInstanceOf(QueryError);
           return [`n_${at}`];

@@ -16,7 +16,7 @@ import { doc, names, query } from './engine-suite.ts';
 const SESSIONS = 2001;
 /** Every 300th session belongs to bob, seven sessions in total. */
 const BOB_EVERY = 300;
-/** Number of sessions that also contain a rare text. These are the first sessions. */
+/** The first sessions also contain a rare text. This is their number. */
 const RARE = 5;
 
 it('searches text in sessions with the names, or names in sessions with the text if these are few', async () => {

@@ -188,7 +188,7 @@ describe.each(VIEWERS)('a viewer with the rules $rules', ({ user, sees }) => {
     const asked = questions();
     const all = new Map<string, readonly number[]>();
     for (const query of asked) all.set(query, numbersOf(await found(ROOT, query)));
-    // sends the queries in small groups, because each response is delayed to the next time step
+    // sends several queries at a time, because each response is delayed until the next time step
     for (let start = 0; start < asked.length; start += AT_A_TIME)
       await Promise.all(
         asked.slice(start, start + AT_A_TIME).map(async (query) => {

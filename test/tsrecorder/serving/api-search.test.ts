@@ -132,7 +132,7 @@ const QUESTIONS = [
 ];
 
 it('a response contains the state of the index at the time of the query, and nothing later', async () => {
-  // reports the index as complete only after the first request for its state
+  // the first request for the state returns `building`, and all later requests return `ready`
   const isAsked = (asked: number): string => (asked === 0 ? 'building' : 'ready');
   for (const path of ['search', 'search/facets', 'recordings/n_7/search']) {
     await using api = openApi(ROOT, () => 1, isAsked);

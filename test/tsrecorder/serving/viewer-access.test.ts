@@ -145,7 +145,7 @@ describe('access events of one viewer', () => {
     expect(events.join('').length).toBeLessThanOrEqual(2 * 1024 ** 2);
     // the same user on another device
     await expect(view({ ...mallory, nodeId: 'nN' }, 0)).rejects.toMatchObject({ code: 'RECORDER_BUSY' });
-    // a view that already has an event continues
+    // a view that already has an event is still permitted
     await view(mallory, 1);
     const refused = events.length;
     await view({ node: 'c', nodeId: 'nC', user: 'carol@example.com' }, 1);

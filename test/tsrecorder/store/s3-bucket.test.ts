@@ -155,7 +155,7 @@ describe('a bucket', () => {
   });
 });
 
-/** Returns four bytes that give the content after `prefix` the CRC-32 `wanted`. */
+/** Returns four bytes; `prefix` followed by these bytes has the CRC-32 `wanted`. */
 function endWithChecksum(prefix: Buffer, wanted: number): Buffer {
   const steps = Array.from(
     { length: 256 },

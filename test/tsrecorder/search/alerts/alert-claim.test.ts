@@ -86,7 +86,7 @@ describe.each([
     seconds += 1;
     const taken = await Promise.all([one.take(), two.take()]);
     expect(taken.toSorted()).toEqual(['claimed', 'mine']);
-    // the owner that took over has a claim for the full duration
+    // the recorder that took over the claim has it for the full duration
     const other = [one, two][taken.indexOf('claimed')]!;
     seconds += 59;
     expect(await other.take()).toBe('claimed');

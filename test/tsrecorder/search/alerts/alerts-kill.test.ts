@@ -14,9 +14,7 @@ interface Recorder {
   readonly steps: readonly string[];
   /** Resolves when the process has reached this step `times` times, or has exited. */
   reached(step: string, times: number): Promise<void>;
-  /**
-   * Resolves when the standard error ends, which the process shares with its index processes: all of them have exited.
-   */
+  /** Resolves when the process and its index processes have exited, because their common standard error then ends. */
   readonly over: Promise<unknown>;
 }
 

@@ -122,7 +122,8 @@ describe.each(['folder', 'bucket'])('recorders that share one %s', (kind) => {
     await using two = await site.open('two', { registry });
     await uploadWhole(two.recorder, needle('another'));
     await indexed(two, 2);
-    // recorder `two` alerts about the first session, although its rule is newer: the clocks of recorders may differ
+    // recorder `two` also sends the alert about the first session, although that session is older than the rule of
+    // `two`: the clocks of recorders may differ
     await settled([registry], 2);
     expect(receiver.received).toHaveLength(2);
     await settled([first], 2);
