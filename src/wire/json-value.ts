@@ -29,7 +29,7 @@ export function parseJson(text: string): JsonValue {
   return checkValue(MAY_HOLD_LONG.test(text) ? JSON.parse(markLong(text)) : parsed, 0);
 }
 
-/** Digits of an integer that a double may not represent. The shortest such integer has 16 digits. */
+/** Digits of an integer that a double possibly cannot represent. The shortest such integer has 16 digits. */
 const MAY_HOLD_LONG = /\d{16}/;
 /** Matches a complete string or a number. Digits inside a string therefore never match as a number. */
 const STRING_OR_NUMBER = /"[^"\\]*(?:\\.[^"\\]*)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;

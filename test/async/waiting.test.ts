@@ -11,7 +11,7 @@ beforeEach(() => {
   abort = new AbortController();
 });
 
-/** Observes a promise. `seen` returns its value, its error, or `waiting`. */
+/** Observes a promise. `seen` returns the value or the error of the promise, or `waiting` while it is pending. */
 function watch<T>(promise: Promise<T>): { readonly seen: () => T | Error | 'waiting' } {
   let seen: T | Error | 'waiting' = 'waiting';
   promise.then(

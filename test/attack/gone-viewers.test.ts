@@ -54,7 +54,7 @@ async function requestAndLeave(path: string): Promise<void> {
   await until(async () => (asked > before ? true : undefined));
   socket.destroy();
   await once(socket, 'close');
-  // When the recorder has responded on another connection, it has also noticed the end of the first one.
+  // A response on another connection shows that the recorder has also noticed the end of the first connection.
   const { promise, resolve } = gate;
   gate = undefined;
   await rig.get('/healthz');

@@ -20,9 +20,9 @@ const STEP = {
 };
 
 /**
- * Runs a report on one approved access request. For each of these trust levels, there is one event about a use of the
- * request.
+ * Runs a report on one approved access request.
  *
+ * @param uses trust levels of the events, each of which is about one use of the request
  * @param skipped batches that the recorder cannot read
  */
 async function run(

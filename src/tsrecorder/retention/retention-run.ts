@@ -353,9 +353,9 @@ async function settleHolds(
 }
 
 /**
- * Returns holds and releases of stored recordings that are in the logs of the store and not yet in the log of this
- * recorder. Another recorder may have logged a hold before its document was removed. If the recorder lost its spool,
- * its earlier log may contain holds that are missing in its current log.
+ * Returns the holds and releases that the logs of the store contain and the log of this recorder does not, for stored
+ * recordings only. Another recorder may have logged a hold before its document was removed. If the recorder lost its
+ * spool, its earlier log may contain holds that are missing in its current log.
  */
 async function newerHolds(
   store: RecordingStore,

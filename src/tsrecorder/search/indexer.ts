@@ -62,7 +62,7 @@ class StoreIndexer implements Indexer {
   readonly #fresh = new FairQueue<string>();
   /** Recordings that are too long or too costly for a quick reading. */
   readonly #long = new LongRecordings();
-  /** Work units of running sessions. */
+  /** Work units that were used to read running sessions. */
   #followWork = 0;
   /** All recordings whose current version is not in the index, including unreadable and growing recordings. */
   readonly #pending = new PendingRecordings();

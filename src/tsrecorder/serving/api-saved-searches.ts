@@ -26,7 +26,7 @@ export function addSavedSearchApi(app: FastifyInstance, { searches, access }: Sa
   async function searchesOf(viewer: Viewer): Promise<SavedSearches> {
     const { personal, shared } = await searches.of(ownerOf(viewer));
     const mayWrite = access.mayReview(viewer);
-    // Restricted viewers get no shared searches: these may contain names of users and namespaces that the viewer may
+    // Restricted viewers get no shared searches: these may contain names of users and namespaces that the viewer must
     // not see.
     const seesAll = access.scope(viewer) === 'everything';
     return { personal, shared: seesAll ? shared : [], mayWrite, mayShare: mayWrite && seesAll };

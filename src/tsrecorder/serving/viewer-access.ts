@@ -85,7 +85,7 @@ export interface ViewerAccess {
   /** True if the viewer may end, pause and resume sessions. */
   mayEnd(viewer: Viewer): boolean;
   /**
-   * Checks regularly that a viewer may still see a recording, while a view runs. Calls `onLost` once if the viewer may
+   * Checks regularly that a viewer may still see a recording, while a view runs. Calls `onLost` once if the viewer must
    * not see it any more or cannot be identified.
    * @returns a function that ends the checks
    */

@@ -126,7 +126,7 @@ function isFor({ viewer }: ViewRule, { user, tags = [] }: Viewer): boolean {
   return viewer === '*' || viewer === user || tags.includes(viewer);
 }
 
-/** Returns the mark that a recording must have for the rule, or undefined for any recording. */
+/** Returns the access mark that the rule requires of a recording; undefined if the rule applies to all recordings. */
 function markOf(scope: ViewRule['scope']): string | undefined {
   switch (scope.kind) {
     case 'everything':

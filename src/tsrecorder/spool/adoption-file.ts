@@ -1,6 +1,6 @@
 /**
- * The adoption file of a session that this recorder rebuilt from a shared bucket. The file names the recorder that
- * started the session. The file is stored next to the spool.
+ * The adoption file of a session that this recorder rebuilt from a shared bucket. The file identifies the recorder
+ * that started the session, and is stored next to the spool.
  */
 import { readFile } from 'node:fs/promises';
 import { z } from 'zod';

@@ -197,7 +197,7 @@ export class S3Uploader {
         ),
       );
     } catch (error) {
-      // If the upload cannot be aborted now, a later sweep aborts it.
+      // If the upload cannot be aborted now, `sweepUploads` aborts it later.
       await this.#connection
         .run((client) => client.send(new AbortMultipartUploadCommand(upload)))
         .catch(() => undefined);
@@ -219,12 +219,12 @@ export class S3Uploader {
   }
 
   /**
-   * Compares an object that another upload may have written with the first `bytes` bytes of the file. Reads the object,
+   * Compares the first `bytes` bytes of the file with an object that another upload may have written. Reads the object,
    * because other content can have the same checksum. @throws TailcastError `UPLOAD_CONFLICT` if they differ
    */
   async #assertSame(name: string, file: FileHandle, bytes: number): Promise<void> {
     const head = await this.#parts.head(name);
-    // A sweep aborted this upload, and no other upload has created the object.
+    // `sweepUploads` aborted this upload, and no other upload has created the object.
     if (head === undefined) throw new TailcastError('STORE_FAILED', 'the upload is gone');
     if (head.stat.bytes !== bytes || !(await equalsFile(this.#parts.get(name), file, bytes)))
       throw taken(undefined);

@@ -12,7 +12,7 @@ export interface SharedSearch extends SavedSearch {
 
 export interface SavedSearches {
   readonly personal: readonly SavedSearch[];
-  /** Shared searches. Empty for viewers who may not see all recordings. */
+  /** Shared searches. Empty for viewers who must not see all recordings. */
   readonly shared: readonly SharedSearch[];
   /** True if the viewer may save and remove personal searches. */
   readonly mayWrite: boolean;

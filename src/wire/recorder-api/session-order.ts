@@ -20,7 +20,7 @@ export type OrderAction = (typeof ORDER_ACTIONS)[number];
 
 /**
  * Actions in annotations, with which the gateway confirms orders and reports changes. `leave`: the viewer has stopped
- * watching, or may not moderate the session. `reason`: the user typed a reason for the session.
+ * watching, or is not allowed to moderate the session. `reason`: the user typed a reason for the session.
  */
 export const CONFIRMED_ACTIONS = [...ORDER_ACTIONS, 'leave', 'reason'] as const;
 

@@ -79,7 +79,7 @@ export function compileQuery(query: Query, may: ViewerTerms, key: string): Compi
   };
 }
 
-/** Returns the limits that the query sets for the time of all results, as session numbers. */
+/** Returns the time limits of the query that apply to every result, as session numbers. */
 function timesOf({ clauses }: Query, field: 'before' | 'after'): readonly number[] {
   return clauses.flatMap(([term, ...others]) =>
     others.length === 0 && term?.kind === 'time' && term.field === field && !term.isNot
