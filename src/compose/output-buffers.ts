@@ -18,16 +18,16 @@ export function openBuffers(config: GatewayConfig, metrics: Metrics): ElasticBuf
     totalDiskBytes: SESSIONS_ON_DISK * config.outputBufferDisk,
     directory: tmpdir(),
   });
-  const { budget } = buffers;
+  const { memory, disk } = buffers;
   metrics.gauge(
     'tailcast_output_waiting_memory_bytes',
     'Output of sessions that waits in memory for its client or recorder.',
-    () => budget.memoryBytes,
+    () => memory.bytes,
   );
   metrics.gauge(
     'tailcast_output_waiting_disk_bytes',
     'Disk taken by output of sessions that waits.',
-    () => budget.diskBytes,
+    () => disk.bytes,
   );
   return buffers;
 }

@@ -35,6 +35,8 @@ interface Piece {
   block: Buffer | undefined;
   from: number;
   to: number;
+  /** True if a reader may still reference a part of the memory. */
+  isShared?: boolean;
 }
 
 export class BlockQueue {
@@ -105,12 +107,16 @@ export class BlockQueue {
   }
 
   /**
-   * Removes the next block and makes the caller its owner. Returns undefined if the next piece is not a full
-   * block.
+   * Removes the next bytes as a full block and makes the caller its owner. The memory of the block still counts as
+   * used. Returns undefined if the queue has less than a block.
    */
   takeBlock(): Buffer | undefined {
     const [first] = this.#pieces;
-    if (first?.block === undefined || first.to - first.from < BLOCK_BYTES) return undefined;
+    if (this.#size < BLOCK_BYTES) return undefined;
+    if (first?.block === undefined || first.to - first.from < BLOCK_BYTES) {
+      this.#account.keep(BLOCK_BYTES);
+      return this.#moveTo(takeBlock());
+    }
     this.#pieces.shift();
     this.#size -= BLOCK_BYTES;
     return first.block;
@@ -126,26 +132,13 @@ export class BlockQueue {
   take(max: number): Taken | undefined {
     const [first] = this.#pieces;
     if (first === undefined) return undefined;
-    const bytes = first.memory.subarray(first.from, Math.min(first.to, first.from + max));
-    first.from += bytes.length;
-    this.#size -= bytes.length;
-    if (first.from < first.to) return { bytes, spent: undefined };
-    this.#pieces.shift();
-    this.#account.release(first.memory.length);
-    return { bytes, spent: first.block };
+    first.isShared = true;
+    return this.#remove(first, max);
   }
 
   /** Removes at most `max` bytes and returns a copy. */
   takeCopy(max: number): Uint8Array {
-    const copy = Buffer.allocUnsafe(Math.min(max, this.#size));
-    for (let at = 0; at < copy.length;) {
-      const taken = this.take(copy.length - at);
-      if (taken === undefined) break;
-      copyBytes(taken.bytes, copy, at);
-      at += taken.bytes.length;
-      if (taken.spent !== undefined) giveBlock(taken.spent);
-    }
-    return copy;
+    return this.#moveTo(Buffer.allocUnsafe(Math.min(max, this.#size)));
   }
 
   /** Returns views of all pending bytes, in order. */
@@ -161,14 +154,40 @@ export class BlockQueue {
 
   /** Removes all pending bytes. */
   clear(): void {
-    for (const { block, memory, from } of this.#pieces.splice(0)) {
+    for (const { block, memory, isShared } of this.#pieces.splice(0)) {
       this.#account.release(memory.length);
       // if bytes of a block were taken, a reader may still reference them, so the block is not reused
       if (block === undefined) continue;
-      if (from === 0) giveBlock(block);
-      else dropBlocks(1);
+      if (isShared === true) dropBlocks(1);
+      else giveBlock(block);
     }
     this.#size = 0;
+  }
+
+  /** Removes at most `max` bytes of the first piece. */
+  #remove(first: Piece, max: number): Taken {
+    const bytes = first.memory.subarray(first.from, Math.min(first.to, first.from + max));
+    first.from += bytes.length;
+    this.#size -= bytes.length;
+    if (first.from < first.to) return { bytes, spent: undefined };
+    this.#pieces.shift();
+    this.#account.release(first.memory.length);
+    return { bytes, spent: first.block };
+  }
+
+  /** Moves bytes to `target` until it is full. The queue must have enough bytes. @returns `target` */
+  #moveTo(target: Buffer): Buffer {
+    for (let at = 0; at < target.length;) {
+      const [first] = this.#pieces;
+      if (first === undefined) break;
+      const { bytes, spent } = this.#remove(first, target.length - at);
+      copyBytes(bytes, target, at);
+      at += bytes.length;
+      if (spent === undefined) continue;
+      if (first.isShared === true) dropBlocks(1);
+      else giveBlock(spent);
+    }
+    return target;
   }
 
   /** Returns a block with free space as the last piece. Adds one if necessary. */

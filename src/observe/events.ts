@@ -24,6 +24,15 @@ export interface SessionFields {
   readonly cluster?: string;
 }
 
+/** Limit of pending output. */
+export type OutputLimit = 'session' | 'userMemory' | 'userDisk';
+
+const LIMITS: Readonly<Record<OutputLimit, string>> = {
+  session: 'maximum output of one session',
+  userMemory: 'share of the user in the memory for the output of all sessions',
+  userDisk: 'share of the user in the disk space for the output of all sessions',
+};
+
 /** Outcome of a session. */
 export type SessionOutcome =
   | 'completed'
@@ -94,8 +103,8 @@ export interface Events {
   recordingJournaled(
     event: SessionFields & { readonly bytes: number; readonly ofBytes: number; readonly reason: string },
   ): void;
-  /** The output buffer of a session is full, so the API server must wait until the client reads. */
-  outputHeldUp(event: SessionFields): void;
+  /** The output buffer of a session has reached a limit, so the API server must wait until the client reads. */
+  outputHeldUp(event: SessionFields & { readonly limit: OutputLimit }): void;
   /**
    * The file for pending output cannot be written. The session continues without the file, so the gateway pauses the
    * API server sooner.
@@ -183,8 +192,8 @@ export function createEvents(metrics: Metrics, log: Logger): Events {
       log.info(event, 'end of a recording waits on disk');
     },
     outputHeldUp(event) {
-      metrics.outputHeldUp.inc();
-      log.warn(event, 'output of a session waits at the API server');
+      metrics.outputHeldUp.inc({ limit: event.limit });
+      log.warn({ ...event, limit: LIMITS[event.limit] }, 'output of a session waits at the API server');
     },
     bufferFileLost(event) {
       metrics.bufferFileLosses.inc();

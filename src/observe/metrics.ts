@@ -97,9 +97,11 @@ function createSessionMetrics(makers: MetricMakers) {
       'Recorders lost during a session, by recording mode.',
       'mode',
     ),
-    outputHeldUp: counter(
+    outputHeldUp: labelled(
       'tailcast_output_held_up_total',
-      'Sessions in which the API server waited, because the output buffer was full.',
+      'Sessions in which the API server waited, by exceeded limit.',
+      'limit',
+      ['session', 'userMemory', 'userDisk'],
     ),
     bufferFileLosses: counter(
       'tailcast_output_file_failures_total',

@@ -84,6 +84,44 @@ describe('block queue', () => {
   });
 });
 
+describe('takeBlock of a block queue', () => {
+  it('returns full blocks of pieces of any size, and does not reuse memory that a reader may reference', () => {
+    fc.assert(
+      fc.property(
+        fc.array(fc.tuple(fc.integer({ min: 1, max: BLOCK_BYTES }), fc.boolean()), { maxLength: 20 }),
+        fc.integer({ min: 0, max: 10_000 }),
+        (chunks, early) => {
+          let used = 0;
+          const queue = new BlockQueue({
+            keep: (bytes) => void (used += bytes),
+            release: (bytes) => void (used -= bytes),
+          });
+          const given = chunks.map(([size]) => randomBytes(size));
+          for (const [index, chunk] of given.entries()) {
+            const lent = chunks[index]![1] ? lendBlock(chunk.length) : Buffer.alloc(chunk.length);
+            chunk.copy(lent);
+            queue.push(lent);
+          }
+          const all = Buffer.concat(given);
+          const first = early === 0 ? undefined : queue.take(early);
+          const taken: Buffer[] = first === undefined ? [] : [Buffer.from(first.bytes)];
+          const start = first?.bytes.length ?? 0;
+          for (let block = queue.takeBlock(); block !== undefined; block = queue.takeBlock()) {
+            taken.push(Buffer.from(block));
+            used -= BLOCK_BYTES;
+            giveBlock(block.fill(0));
+          }
+          expect(queue.size).toBeLessThan(BLOCK_BYTES);
+          if (first !== undefined) expect(all.subarray(0, start).equals(first.bytes)).toBe(true);
+          taken.push(Buffer.from(queue.takeCopy(BLOCK_BYTES)));
+          expect(Buffer.concat(taken).equals(all)).toBe(true);
+          expect(used).toBe(0);
+        },
+      ),
+    );
+  });
+});
+
 describe('block pool', () => {
   it('gives a block out again', () => {
     const block = takeBlock();

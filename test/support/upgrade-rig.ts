@@ -131,6 +131,8 @@ export async function startRig(options: {
   readonly lateLimits?: Partial<LateLimits>;
   /** Moderation rules. Default: sessions are not moderated. */
   readonly moderation?: readonly ModerationRule[];
+  /** Returns the caller of a request. Default: Alice. */
+  readonly callerOf?: (target: string) => Identity;
   readonly deps?: Partial<UpgradeDeps>;
 }): Promise<Rig> {
   const events: Rig['events'] = [];
@@ -154,7 +156,7 @@ export async function startRig(options: {
   });
   const upstreams = new Set<Socket>();
   const handler = createUpgradeHandler({
-    gate: createTestGate(options.recording, options.moderation),
+    gate: createTestGate(options.recording, options.moderation, options.callerOf),
     connect: async () => {
       const socket = connect(options.apiServer.port, '127.0.0.1');
       await once(socket, 'connect');
@@ -229,10 +231,11 @@ export async function startRig(options: {
   };
 }
 
-/** A gate that treats all callers as Alice. It classifies requests like the gateway's own gate. */
+/** A gate that does not authenticate callers. It classifies requests like the gateway's own gate. */
 function createTestGate(
   recording: RecordingPolicy,
   moderation?: readonly ModerationRule[],
+  callerOf: (target: string) => Identity = () => ALICE,
 ): Pick<Gate, 'admit'> {
   let count = 0;
   return {
@@ -259,7 +262,7 @@ function createTestGate(
         id: `session-${count}`,
         auditId: `session-${count}`,
         startedAtMs: 0,
-        identity: ALICE,
+        identity: callerOf(request.target),
         target,
         info,
         requestClass,

@@ -10,13 +10,18 @@
  * sessions with little output need no disk. It reuses a block of the file after reading it, and truncates the
  * file when the file is empty.
  *
+ * All sessions of a user have a share of the total memory and disk, see `Shares`. If the user has no memory left, the
+ * buffer moves also `front` to the file, and reads on while less than a block waits for the file. Otherwise many small
+ * buffers would fill the memory, and the file of each buffer would stay empty.
+ *
  * If `full` is true, the caller should stop reading, but the buffer accepts further bytes. If a write to the
  * file fails, its bytes stay in memory. If a read of the file fails, its bytes are lost, and the buffer calls
  * `failed`.
  */
 import { adoptBlock, BLOCK_BYTES, giveBlock } from '../../memory/block-pool.ts';
-import { BlockQueue, type Taken } from '../../memory/block-queue.ts';
-import type { ElasticBudget } from './elastic-budget.ts';
+import { BlockQueue, type BlockAccount, type Taken } from '../../memory/block-queue.ts';
+import type { OutputLimit } from '../../observe/events.ts';
+import type { Shares } from '../../memory/shares.ts';
 import type { SpillFile } from './spill-file.ts';
 
 export interface ElasticLimits {
@@ -28,17 +33,20 @@ export interface ElasticLimits {
 
 export interface ElasticOptions {
   readonly limits: ElasticLimits;
-  readonly budget: ElasticBudget;
+  /** Memory and disk of all buffers, which users share. */
+  readonly memory: Shares;
+  readonly disk: Shares;
+  /** User of the session. */
+  readonly user: string;
   readonly openFile: () => Promise<SpillFile>;
   /** Called when `take` can return bytes again. */
   readonly ready: () => void;
   /** Called when `full` becomes false. */
   readonly room: () => void;
   /**
-   * Called when the buffer reaches its limits. Not called when the buffer is full only because the disk is
-   * slow.
+   * Called when the buffer reaches a limit. Not called when the buffer is full only because the disk is slow.
    */
-  readonly limitReached: () => void;
+  readonly limitReached: (limit: OutputLimit) => void;
   /** Called when a write to the file failed. The buffer does not write to the file after that. */
   readonly fileLost: (error: unknown) => void;
   /** Called when a read of the file failed. The bytes in the file are lost. */
@@ -51,6 +59,7 @@ const AT_A_TIME = 16;
 /** The queue of one session. */
 export class ElasticBuffer {
   readonly #options: ElasticOptions;
+  readonly #account: BlockAccount;
   #front: BlockQueue;
   /** Numbers of the blocks in the file, oldest first. */
   #blocks: number[] = [];
@@ -63,19 +72,23 @@ export class ElasticBuffer {
   #free: number[] = [];
   #clearing = false;
   #fileLost = false;
-  /**
-   * True if the last request for disk space was refused, because the files of all sessions are at their
-   * limit.
-   */
+  /** True if the last request for disk space was refused, because the user has used the share of the disk. */
   #diskRefused = false;
+  /** True if the last `take` returned nothing because the next bytes were not in memory. */
+  #starved = false;
   #closed = false;
   #full = false;
   #limitReached = false;
 
   constructor(options: ElasticOptions) {
     this.#options = options;
-    this.#front = new BlockQueue(options.budget);
-    this.#back = new BlockQueue(options.budget);
+    const { memory, user } = options;
+    this.#account = {
+      keep: (bytes) => memory.keep(user, bytes),
+      release: (bytes) => memory.give(user, bytes),
+    };
+    this.#front = new BlockQueue(this.#account);
+    this.#back = new BlockQueue(this.#account);
   }
 
   /** Number of queued bytes. */
@@ -103,8 +116,9 @@ export class ElasticBuffer {
       this.#back.copy(chunk);
       const block = adoptBlock(chunk);
       if (block !== undefined) giveBlock(block);
-      this.#spill();
     }
+    this.#yieldFront();
+    this.#spill();
     this.#judge();
     return copied;
   }
@@ -117,7 +131,8 @@ export class ElasticBuffer {
    */
   take(max: number, together = false): Taken | undefined {
     if (this.#front.size === 0) this.#promote();
-    if (this.#front.size === 0) {
+    this.#starved = this.#front.size === 0;
+    if (this.#starved) {
       this.#fetch();
       return undefined;
     }
@@ -132,12 +147,13 @@ export class ElasticBuffer {
   close(): void {
     if (this.#closed) return;
     this.#closed = true;
-    const { budget } = this.#options;
-    budget.forget(this.#look);
+    const { memory, disk, user } = this.#options;
+    memory.forget(user, this.#look);
+    disk.forget(user, this.#look);
     this.#front.clear();
     this.#back.clear();
     this.#blocks = [];
-    budget.releaseDisk(this.#fileBlocks * BLOCK_BYTES);
+    disk.give(user, this.#fileBlocks * BLOCK_BYTES);
     this.#fileBlocks = 0;
     this.#file?.then((file) => file.close()).catch(() => {});
   }
@@ -150,10 +166,20 @@ export class ElasticBuffer {
     return this.#blocks.length === 0 && this.#writing === 0 && this.#reading === 0;
   }
 
+  /** True if the user has used the share of the memory. */
+  get #exhausted(): boolean {
+    const { memory, user } = this.#options;
+    return memory.spaceOf(user) === 0;
+  }
+
+  get #scarce(): boolean {
+    const { memory, user } = this.#options;
+    return memory.isScarceFor(user);
+  }
+
   #memoryLimit(): number {
-    const { limits, budget } = this.#options;
-    const limit = limits.memoryBytes();
-    return budget.scarce ? Math.min(limit, BLOCK_BYTES) : limit;
+    const limit = this.#options.limits.memoryBytes();
+    return this.#scarce ? Math.min(limit, BLOCK_BYTES) : limit;
   }
 
   /** Returns true if the file may grow by a block. */
@@ -167,7 +193,8 @@ export class ElasticBuffer {
     if (!this.#mayGrow()) return undefined;
     const free = this.#free.pop();
     if (free !== undefined) return free;
-    this.#diskRefused = !this.#options.budget.takeDisk(BLOCK_BYTES);
+    const { disk, user } = this.#options;
+    this.#diskRefused = !disk.take(user, BLOCK_BYTES);
     if (this.#diskRefused) return undefined;
     this.#fileBlocks += 1;
     return this.#fileBlocks - 1;
@@ -176,6 +203,17 @@ export class ElasticBuffer {
   /** Moves `back` to `front` if the file is empty. */
   #promote(): void {
     if (!this.#fileIdle || this.#back.size === 0) return;
+    [this.#front, this.#back] = [this.#back, this.#front];
+  }
+
+  /**
+   * Moves `front` to `back` if the user has no memory left, so that `front` is written to the file. If the file is not
+   * empty, `front` must stay, because it precedes the file.
+   */
+  #yieldFront(): void {
+    if (this.#front.size === 0 || !this.#fileIdle || !this.#mayGrow() || !this.#exhausted) return;
+    this.#front.copy(...this.#back.views());
+    this.#back.clear();
     [this.#front, this.#back] = [this.#back, this.#front];
   }
 
@@ -197,19 +235,18 @@ export class ElasticBuffer {
     );
     writes.then(
       () => {
-        const { budget } = this.#options;
         this.#writing = 0;
-        budget.release(batch.length * BLOCK_BYTES);
+        this.#account.release(batch.length * BLOCK_BYTES);
         for (const { bytes } of batch) giveBlock(bytes);
         if (this.#closed) return;
         for (const { block } of batch) this.#blocks.push(block);
-        this.#fetch();
+        if (this.#starved) this.#fetch();
         this.#spill();
         this.#judge();
       },
       (error: unknown) => {
         this.#writing = 0;
-        if (this.#closed) return this.#options.budget.release(batch.length * BLOCK_BYTES);
+        if (this.#closed) return this.#account.release(batch.length * BLOCK_BYTES);
         this.#fileLost = true;
         this.#back.unshiftBlocks(batch.map(({ bytes }) => bytes));
         for (const { block } of batch) this.#free.push(block);
@@ -222,7 +259,7 @@ export class ElasticBuffer {
 
   #fetch(): void {
     if (this.#closed || this.#reading > 0 || this.#blocks.length === 0) return;
-    const { scarce } = this.#options.budget;
+    const scarce = this.#scarce;
     if (this.#front.size >= (scarce ? 1 : 2 * BLOCK_BYTES)) return;
     const some = this.#blocks.splice(0, scarce ? 1 : AT_A_TIME);
     this.#reading = some.length;
@@ -257,9 +294,11 @@ export class ElasticBuffer {
     try {
       await (await this.#file)?.clear();
       if (this.#closed) return;
-      this.#options.budget.releaseDisk(this.#fileBlocks * BLOCK_BYTES);
+      const { disk, user } = this.#options;
+      const blocks = this.#fileBlocks;
       this.#fileBlocks = 0;
       this.#free = [];
+      disk.give(user, blocks * BLOCK_BYTES);
     } catch {
       // If truncation fails, the file occupies its space until it is closed, so the budget still counts that space.
     } finally {
@@ -270,22 +309,27 @@ export class ElasticBuffer {
 
   /** Updates `full`, and calls `limitReached` or `room`. */
   #judge(): void {
-    const before = this.#full;
-    const { budget } = this.#options;
-    const waits = this.#back.size + this.#writing * BLOCK_BYTES;
-    const limit = this.#memoryLimit();
-    this.#full = this.#mayGrow()
-      ? waits >= Math.max(2 * BLOCK_BYTES, budget.scarce ? 0 : limit)
-      : this.#memory >= limit;
-    if (budget.exhausted && this.#memory > 0) {
-      this.#full = true;
-      budget.whenRoom(this.#look);
-    }
-    const wasReached = this.#limitReached;
-    this.#limitReached = this.#full && (budget.exhausted || !this.#mayGrow());
     if (this.#closed) return;
-    if (this.#limitReached && !wasReached) this.#options.limitReached();
-    if (before && !this.#full) this.#options.room();
+    const before = this.#full;
+    const { memory, disk, user, limitReached, room } = this.#options;
+    const exhausted = this.#exhausted;
+    const mayGrow = this.#mayGrow();
+    this.#full = mayGrow
+      ? this.#back.size + this.#writing * BLOCK_BYTES >= this.#maxWaiting(exhausted)
+      : this.#memory >= (exhausted ? 1 : this.#memoryLimit());
+    if (this.#full && exhausted) memory.whenSpace(user, this.#look);
+    if (this.#full && this.#diskRefused) disk.whenSpace(user, this.#look);
+    const wasReached = this.#limitReached;
+    this.#limitReached = this.#full && !mayGrow;
+    if (this.#limitReached && !wasReached)
+      limitReached(this.#diskRefused ? 'userDisk' : exhausted ? 'userMemory' : 'session');
+    if (before && !this.#full) room();
+  }
+
+  /** Returns the number of bytes that may wait for the file. */
+  #maxWaiting(exhausted: boolean): number {
+    if (exhausted) return BLOCK_BYTES;
+    return this.#scarce ? 2 * BLOCK_BYTES : Math.max(2 * BLOCK_BYTES, this.#memoryLimit());
   }
 
   readonly #look = (): void => {

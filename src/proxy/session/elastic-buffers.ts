@@ -1,6 +1,6 @@
 /** The elastic buffers of a process, one per session. */
+import { Shares } from '../../memory/shares.ts';
 import { DrainRate } from './drain-rate.ts';
-import { ElasticBudget } from './elastic-budget.ts';
 import { ElasticBuffer, type ElasticOptions } from './elastic-buffer.ts';
 import { openSpillFile } from './spill-file.ts';
 
@@ -9,7 +9,7 @@ export interface BufferSettings {
   /** Maximum bytes of one session, in memory and in its file. */
   readonly memoryBytes: number;
   readonly diskBytes: number;
-  /** Maximum bytes of all sessions in total, in memory and in their files. */
+  /** Maximum bytes of all sessions in total, in memory and in their files. Users share these bytes, see `Shares`. */
   readonly totalMemoryBytes: number;
   readonly totalDiskBytes: number;
   /** Directory of the files. */
@@ -29,17 +29,19 @@ export interface SessionBuffer {
   readonly bytes: ElasticBuffer;
   /** Reports the number of bytes that the client has accepted. */
   drained(bytes: number): void;
-  /** Sets the number of bytes that left the buffer but wait for the client. The budget of all sessions counts them. */
+  /** Sets the number of bytes that left the buffer but wait for the client. They count as memory of the user. */
   waiting(bytes: number): void;
-  /** True if all sessions together have much output in memory, so that no session should read ahead. */
+  /** True if the user has much output in memory, so that no session of the user should read ahead. */
   readonly scarce: boolean;
   /** Drops all bytes. */
   close(): void;
 }
 
 export interface ElasticBuffers {
-  readonly budget: ElasticBudget;
-  open(depth: BufferDepth, events: BufferEvents): SessionBuffer;
+  /** Memory and files of all buffers. */
+  readonly memory: Shares;
+  readonly disk: Shares;
+  open(depth: BufferDepth, user: string, events: BufferEvents): SessionBuffer;
 }
 
 /** Time for which output of a terminal may continue after Ctrl-C, in milliseconds. */
@@ -51,12 +53,14 @@ export function createElasticBuffers(
   settings: BufferSettings,
   nowMs: () => number = () => performance.now(),
 ): ElasticBuffers {
-  const { totalMemoryBytes, totalDiskBytes, directory } = settings;
-  const budget = new ElasticBudget({ memoryBytes: totalMemoryBytes, diskBytes: totalDiskBytes });
+  const { directory } = settings;
+  const memory = new Shares(settings.totalMemoryBytes);
+  const disk = new Shares(settings.totalDiskBytes);
   const openFile = (): ReturnType<typeof openSpillFile> => openSpillFile(directory);
   return {
-    budget,
-    open(depth, events) {
+    memory,
+    disk,
+    open(depth, user, events) {
       const rate = new DrainRate(BRIEF_MS, nowMs);
       const brief = depth === 'brief';
       const limits = brief
@@ -67,11 +71,11 @@ export function createElasticBuffers(
         : { memoryBytes: () => settings.memoryBytes, diskBytes: settings.diskBytes };
       // A brief buffer is often full, which is normal, so its `limitReached` is not reported.
       const limitReached = brief ? (): void => {} : events.limitReached;
-      const bytes = new ElasticBuffer({ limits, budget, openFile, ...events, limitReached });
+      const bytes = new ElasticBuffer({ limits, memory, disk, user, openFile, ...events, limitReached });
       let waited = 0;
       const waiting = (count: number): void => {
-        if (count > waited) budget.keep(count - waited);
-        else budget.release(waited - count);
+        if (count > waited) memory.keep(user, count - waited);
+        else memory.give(user, waited - count);
         waited = count;
       };
       return {
@@ -79,7 +83,7 @@ export function createElasticBuffers(
         drained: (count) => rate.note(count),
         waiting,
         get scarce() {
-          return budget.scarce;
+          return memory.isScarceFor(user);
         },
         close() {
           waiting(0);

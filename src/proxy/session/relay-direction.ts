@@ -81,8 +81,8 @@ export interface DirectionOptions {
   readonly openBuffer?: ((events: BufferEvents) => SessionBuffer) | undefined;
   /** Inserts bytes into the output. Called for each chunk until it returns a chunk. */
   readonly insert?: InsertOutput | undefined;
-  /** Called when the buffer is full, so that the source must wait. */
-  readonly bufferFull?: (() => void) | undefined;
+  /** Called when the buffer has reached a limit, so that the source must wait. */
+  readonly bufferFull?: BufferEvents['limitReached'] | undefined;
   /**
    * Returns pings for the sink. They measure how fast the sink reads, so that little output is in flight to a
    * slow sink.
@@ -144,9 +144,9 @@ export class Direction {
     this.#buffer = options.openBuffer?.({
       ready: () => this.#pump(),
       room: () => this.#readOn(),
-      limitReached: () => {
+      limitReached: (limit) => {
         this.#backpressured = true;
-        options.bufferFull?.();
+        options.bufferFull?.(limit);
       },
       fileLost: () => {},
       failed: options.refuse,

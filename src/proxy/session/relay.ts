@@ -46,8 +46,8 @@ export interface RelayOptions {
   readonly openBuffer?: (events: BufferEvents) => SessionBuffer;
   /** Inserts bytes into the output of the API server. Called for each chunk until it returns a chunk. */
   readonly insert?: InsertOutput | undefined;
-  /** Called when the buffer is full, so that the API server must wait. */
-  readonly bufferFull?: () => void;
+  /** Called when the buffer has reached a limit, so that the API server must wait. */
+  readonly bufferFull?: BufferEvents['limitReached'];
   /**
    * Called after the API server has closed its connection and all its output was delivered. Returns the last
    * bytes for the client, such as an error status; undefined if the output is complete. `backpressured`: see

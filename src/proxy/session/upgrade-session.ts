@@ -192,13 +192,13 @@ function bufferOf(
   let isReported = false;
   return {
     openBuffer: (ends: BufferEvents): SessionBuffer =>
-      buffers.open(buffer, {
+      buffers.open(buffer, fields.user, {
         ...ends,
         fileLost: (error) => events.bufferFileLost({ ...fields, reason: errorText(error) }),
         failed: (error) => ends.failed(new TailcastError('OUTPUT_LOST', errorText(error), { cause: error })),
       }),
-    bufferFull: () => {
-      if (!isReported) events.outputHeldUp(fields);
+    bufferFull: (limit) => {
+      if (!isReported) events.outputHeldUp({ ...fields, limit });
       isReported = true;
     },
   };

@@ -4,10 +4,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { until } from '../../support/until.ts';
 import { DrainRate } from '../../../src/proxy/session/drain-rate.ts';
-import { ElasticBudget } from '../../../src/proxy/session/elastic-budget.ts';
 import { ElasticBuffer } from '../../../src/proxy/session/elastic-buffer.ts';
 import { BLOCK_BYTES, giveBlock } from '../../../src/memory/block-pool.ts';
+import { Shares } from '../../../src/memory/shares.ts';
 import { openSpillFile, type SpillFile } from '../../../src/proxy/session/spill-file.ts';
 
 const MEMORY = 2 * BLOCK_BYTES;
@@ -24,11 +25,13 @@ function take(buffer: ElasticBuffer, max: number, together = false): Buffer | un
 function open(
   options: {
     readonly diskBytes?: number;
-    readonly budget?: ElasticBudget;
+    readonly shares?: { readonly memory: Shares; readonly disk: Shares };
+    readonly user?: string;
+    readonly memoryBytes?: number;
     readonly openFile?: () => Promise<SpillFile>;
   } = {},
 ) {
-  const budget = options.budget ?? new ElasticBudget({ memoryBytes: 1 << 26, diskBytes: 1 << 26 });
+  const { shares = { memory: new Shares(1 << 26), disk: new Shares(1 << 26) } } = options;
   const reported: string[] = [];
   let wake = Promise.withResolvers<void>();
   const report = (what: string): void => {
@@ -37,12 +40,13 @@ function open(
     wake = Promise.withResolvers();
   };
   const buffer = new ElasticBuffer({
-    limits: { memoryBytes: () => MEMORY, diskBytes: options.diskBytes ?? 1 << 25 },
-    budget,
+    limits: { memoryBytes: () => options.memoryBytes ?? MEMORY, diskBytes: options.diskBytes ?? 1 << 25 },
+    ...shares,
+    user: options.user ?? 'alice',
     openFile: options.openFile ?? (() => openSpillFile(tmpdir())),
     ready: () => report('ready'),
     room: () => report('room'),
-    limitReached: () => report('limitReached'),
+    limitReached: (limit) => report(`limitReached: ${limit}`),
     fileLost: (error) => report(`file lost: ${(error as Error).message}`),
     failed: (error) => report(`failed: ${(error as Error).message}`),
   });
@@ -57,7 +61,7 @@ function open(
     }
     return Buffer.concat(pieces);
   };
-  return { buffer, budget, reported, takeAll, changed: () => wake.promise };
+  return { buffer, ...shares, reported, takeAll, changed: () => wake.promise };
 }
 
 /** Opens a spill file whose reads or writes fail while the test sets `fails`. */
@@ -79,7 +83,7 @@ describe('elastic buffer', () => {
           maxLength: 40,
         }),
         async (steps) => {
-          const { buffer, budget, takeAll } = open();
+          const { buffer, memory, disk, takeAll } = open();
           const given: Buffer[] = [];
           const taken: Uint8Array[] = [];
           for (const [size, takes, together] of steps) {
@@ -91,9 +95,9 @@ describe('elastic buffer', () => {
           }
           taken.push(await takeAll());
           expect(Buffer.concat(taken).equals(Buffer.concat(given))).toBe(true);
-          expect(budget.memoryBytes).toBe(0);
+          expect(memory.bytes).toBe(0);
           buffer.close();
-          expect(budget.diskBytes).toBe(0);
+          expect(disk.bytes).toBe(0);
         },
       ),
       { numRuns: 30 },
@@ -110,7 +114,7 @@ describe('elastic buffer', () => {
   it('is full when its file is full, and has space again after a part was taken', async () => {
     const { buffer, reported, takeAll, changed } = open({ diskBytes: 4 * BLOCK_BYTES });
     const given: Buffer[] = [];
-    while (!reported.includes('limitReached')) {
+    while (!reported.includes('limitReached: session')) {
       if (buffer.full) {
         await changed();
         continue;
@@ -129,7 +133,7 @@ describe('elastic buffer', () => {
     const given = randomBytes(6 * BLOCK_BYTES);
     for (let at = 0; at < given.length; at += 40_000) buffer.push(given.subarray(at, at + 40_000));
     while (!reported.includes('file lost: ENOSPC')) await changed();
-    expect(reported).toContain('limitReached');
+    expect(reported).toContain('limitReached: session');
     expect((await takeAll()).equals(given)).toBe(true);
     expect(buffer.full).toBe(false);
     buffer.push(randomBytes(6 * BLOCK_BYTES));
@@ -157,26 +161,56 @@ describe('elastic buffer', () => {
     expect(reported).toContain('failed: EIO');
   });
 
-  it('keeps many floods within the limits of the process', async () => {
-    const budget = new ElasticBudget({ memoryBytes: 8 << 20, diskBytes: 16 << 20 });
-    const floods = Array.from({ length: 40 }, () => open({ budget }));
+  it.each([1, 8])('keeps many floods of one user within the share of %s MiB', async (mebibytes) => {
+    const memory = new Shares(mebibytes << 20);
+    const disk = new Shares(16 << 20);
+    const shares = { memory, disk };
+    const floods = Array.from({ length: 40 }, () => open({ shares, memoryBytes: 1 << 20 }));
+    const given: Buffer[][] = floods.map(() => []);
+    const share = (226 / 256) * (16 << 20);
     let mostMemory = 0;
-    let mostDisk = 0;
-    while (mostDisk < 16 << 20) {
-      for (const { buffer } of floods) if (!buffer.full) buffer.push(randomBytes(16 * 1024));
-      mostMemory = Math.max(mostMemory, budget.memoryBytes);
-      mostDisk = Math.max(mostDisk, budget.diskBytes);
+    while (!floods.every(({ buffer }) => buffer.full) || disk.bytes < share) {
+      for (const [index, { buffer }] of floods.entries()) {
+        if (buffer.full) continue;
+        given[index]!.push(randomBytes(16 * 1024));
+        buffer.push(Buffer.from(given[index]!.at(-1)!));
+      }
+      mostMemory = Math.max(mostMemory, memory.bytes);
       await new Promise((resolve) => setImmediate(resolve));
     }
-    expect(mostMemory).toBeLessThanOrEqual((8 << 20) + floods.length * (16 * 1024 + BLOCK_BYTES));
-    expect(mostDisk).toBe(16 << 20);
-    const waiting = floods.map(({ buffer }) => buffer.size);
-    expect(Math.min(...waiting)).toBeGreaterThan(0);
+    expect(mostMemory).toBeLessThanOrEqual((mebibytes << 20) + floods.length * 2 * BLOCK_BYTES);
+    expect(floods.flatMap(({ reported }) => reported)).toContain('limitReached: userDisk');
+    expect(disk.bytes).toBe(share);
+    // another user still has memory and disk
+    const other = open({ shares, user: 'bob', memoryBytes: 1 << 20 });
+    const bytes = randomBytes(1.5 * BLOCK_BYTES);
+    other.buffer.push(bytes);
+    await until(() => !other.buffer.full);
+    expect((await other.takeAll()).equals(bytes)).toBe(true);
     const drained = await Promise.all(floods.map(({ takeAll }) => takeAll()));
-    expect(drained.map(({ length }) => length)).toEqual(waiting);
-    expect(budget.memoryBytes).toBe(0);
+    expect(drained.every((all, index) => all.equals(Buffer.concat(given[index]!)))).toBe(true);
+    expect(memory.bytes).toBe(0);
     for (const { buffer } of floods) buffer.close();
-    expect(budget.diskBytes).toBe(0);
+    expect(disk.usedBy('alice')).toBe(0);
+  });
+
+  it('continues when another session of the user, or another user, returns disk space', async () => {
+    const shares = { memory: new Shares(64 << 20), disk: new Shares(128 * BLOCK_BYTES) };
+    const bytes = randomBytes(56 * BLOCK_BYTES);
+    const fill = (user: string): ReturnType<typeof open> => {
+      const opened = open({ shares, user, memoryBytes: BLOCK_BYTES });
+      opened.buffer.push(bytes);
+      return opened;
+    };
+    const alice = fill('alice');
+    const bob = fill('bob');
+    await until(() => shares.disk.bytes >= 110 * BLOCK_BYTES);
+    const waiting = ['alice', 'carol'].map(fill);
+    await until(() => waiting.every(({ buffer }) => buffer.full));
+    alice.buffer.close();
+    bob.buffer.close();
+    await until(() => waiting.every(({ buffer }) => !buffer.full));
+    for (const { takeAll } of waiting) expect((await takeAll()).equals(bytes)).toBe(true);
   });
 });
 

@@ -188,7 +188,7 @@ describe.each([
       clientHead: new Uint8Array(0),
       upstreamHead: new Uint8Array(0),
       tap,
-      openBuffer: (events) => buffers.open('deep', events),
+      openBuffer: (events) => buffers.open('deep', 'alice', events),
       lastWords: (backpressured) => {
         const reason = session.incompleteReason(backpressured);
         return reason === undefined ? undefined : session.farewell(reason, 502);
@@ -208,6 +208,6 @@ describe.each([
     expect(got.output.equals(output)).toBe(true);
     expect(got.ended).toBe(true);
     expect(session.incompleteReason(relay.backpressured)).toBeUndefined();
-    expect(buffers.budget.memoryBytes).toBe(0);
+    expect(buffers.memory.bytes).toBe(0);
   });
 });

@@ -36,7 +36,10 @@ describe('a tap that accepts output early', () => {
 
   /** Opens a relay with a gathering tap. */
   async function gatheringRelay({ state, options } = gatheringTap()) {
-    const session = await relayed({ ...options, openBuffer: (events) => buffers.open('deep', events) });
+    const session = await relayed({
+      ...options,
+      openBuffer: (events) => buffers.open('deep', 'alice', events),
+    });
     /** Passes output of the server to the relay, and waits until the tap has received each part. */
     const show = async (...texts: readonly string[]): Promise<void> => {
       for (const text of texts) {
@@ -93,24 +96,24 @@ describe('a tap that accepts output early', () => {
     }
     expect(rounds * CHUNK.length).toBeGreaterThan(4 * 1024 * 1024);
     expect(rounds * CHUNK.length).toBeLessThan(11 * 1024 * 1024);
-    expect(buffers.budget.memoryBytes).toBeGreaterThan(4 * 1024 * 1024);
+    expect(buffers.memory.bytes).toBeGreaterThan(4 * 1024 * 1024);
     expect(inner.client.writableLength).toBeLessThan(512 * 1024);
     state.gathers = false;
     client.resume();
     await until(() => fromUpstream.size === rounds * CHUNK.length);
     relay.stop();
-    expect(buffers.budget.memoryBytes).toBe(0);
+    expect(buffers.memory.bytes).toBe(0);
   });
 
-  it('keeps little output for a slow client while all sessions together keep much', async () => {
+  it('keeps little output for a slow client while the sessions of its user keep much', async () => {
     const others = 8 * 1024 * 1024;
-    buffers.budget.keep(others);
+    buffers.memory.keep('alice', others);
     const { state, push, relay } = await relayedSlowly();
     while (await push()) state.answers.splice(0).forEach(({ resolve }) => resolve());
-    expect(buffers.budget.memoryBytes - others).toBeLessThan(1024 * 1024);
+    expect(buffers.memory.bytes - others).toBeLessThan(1024 * 1024);
     relay.stop();
-    expect(buffers.budget.memoryBytes).toBe(others);
-    buffers.budget.release(others);
+    expect(buffers.memory.bytes).toBe(others);
+    buffers.memory.give('alice', others);
   });
 
   it('delivers all acknowledged output to a slow client before the message about the end', async () => {

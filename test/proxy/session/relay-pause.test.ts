@@ -80,7 +80,7 @@ async function pausable(protocol: keyof typeof PROTOCOLS) {
         return output(chunk, more);
       },
     },
-    openBuffer: (events) => buffers.open('deep', events),
+    openBuffer: (events) => buffers.open('deep', 'alice', events),
     bufferFull: () => void (state.full += 1),
   });
   rig.client.write(frames.start);
@@ -197,6 +197,6 @@ describe.each(['websocket', 'spdy'] as const)('a pause over %s', (protocol) => {
     client.resetAndDestroy();
     upstream.end();
     expect(await relay.done).toMatchObject({ kind: 'broken', side: 'client' });
-    expect([buffers.budget.memoryBytes, buffers.budget.diskBytes]).toEqual([0, 0]);
+    expect([buffers.memory.bytes, buffers.disk.bytes]).toEqual([0, 0]);
   });
 });

@@ -434,7 +434,7 @@ describe('relay with a buffer', () => {
     both.inputIs = { kind: 'delayable', atBoundary: true };
     const { client, upstream, inner, fromClient, fromUpstream, relay } = await relayed({
       tap: both,
-      openBuffer: (events) => buffers.open('brief', events),
+      openBuffer: (events) => buffers.open('brief', 'alice', events),
     });
     upstream.write(randomBytes(100_000));
     await until(() => inner.upstream.isPaused());
@@ -457,7 +457,7 @@ describe('relay with a buffer', () => {
     const gate = Promise.withResolvers<void>();
     const { upstream, client, fromUpstream, relay } = await relayed({
       tap: tap(() => gate.promise),
-      openBuffer: (events) => buffers.open('deep', events),
+      openBuffer: (events) => buffers.open('deep', 'alice', events),
     });
     const all = randomBytes(3 * 1024 * 1024);
     upstream.end(all);
@@ -469,8 +469,8 @@ describe('relay with a buffer', () => {
     expect(relay.backpressured).toBe(false);
     client.end();
     await relay.done;
-    expect(buffers.budget.memoryBytes).toBe(0);
-    expect(buffers.budget.diskBytes).toBe(0);
+    expect(buffers.memory.bytes).toBe(0);
+    expect(buffers.disk.bytes).toBe(0);
   });
 
   it('makes the server wait above the highest limit, reports it, and remembers it until the end', async () => {
@@ -479,7 +479,7 @@ describe('relay with a buffer', () => {
     const words: boolean[] = [];
     const { upstream, client, inner, fromUpstream, relay } = await relayed({
       tap: tap(() => gate.promise),
-      openBuffer: (events) => buffers.open('deep', events),
+      openBuffer: (events) => buffers.open('deep', 'alice', events),
       bufferFull: () => void (fullCount += 1),
       lastWords: (backpressured) => {
         words.push(backpressured);
@@ -505,7 +505,7 @@ describe('relay with a buffer', () => {
     holding.heldBytes = 1000;
     const { upstream, client, fromUpstream, relay } = await relayed({
       tap: holding,
-      openBuffer: (events) => buffers.open('deep', events),
+      openBuffer: (events) => buffers.open('deep', 'alice', events),
     });
     const all = randomBytes(24 * 1024 * 1024);
     upstream.end(all);
@@ -525,7 +525,7 @@ describe('relay with a buffer', () => {
     const seen: number[] = [];
     const { inner, relay } = await relayed({
       tap: tap((chunk) => void seen.push(chunk.length)),
-      openBuffer: (events) => buffers.open('deep', events),
+      openBuffer: (events) => buffers.open('deep', 'alice', events),
     });
     for (let chunk = 0; chunk < 10; chunk += 1) inner.upstream.emit('data', Buffer.alloc(100));
     expect(seen).toEqual([100]);
@@ -551,7 +551,7 @@ describe('relay with a buffer', () => {
     const webSocket = createWebSocketTap(session, { version: 5, base64: false });
     const { inner, fromUpstream, relay } = await relayed({
       tap: webSocket,
-      openBuffer: (events) => roomy.open('deep', events),
+      openBuffer: (events) => roomy.open('deep', 'alice', events),
     });
     const outputs = Array.from({ length: 12 }, () => randomBytes(16 * 1024));
     const messages = outputs.map((output) => Buffer.from(serverMessage(1, output)));
@@ -576,7 +576,7 @@ describe('relay with a buffer', () => {
     const webSocket = createWebSocketTap(session, { version: 5, base64: false });
     const { inner, fromUpstream, relay } = await relayed({
       tap: webSocket,
-      openBuffer: (events) => buffers.open('deep', events),
+      openBuffer: (events) => buffers.open('deep', 'alice', events),
     });
     const output = randomBytes(40 * 1024);
     inner.upstream.emit('data', Buffer.from(serverMessage(1, output)));
@@ -591,14 +591,14 @@ describe('relay with a buffer', () => {
   it('drops pending data when the client disconnects', async () => {
     const { upstream, client, inner, relay } = await relayed({
       tap: tap(() => new Promise(() => {})),
-      openBuffer: (events) => buffers.open('deep', events),
+      openBuffer: (events) => buffers.open('deep', 'alice', events),
     });
     inner.client.on('error', () => {});
     upstream.write(randomBytes(2 * 1024 * 1024));
     await until(() => relay.totals.fromUpstream === 2 * 1024 * 1024);
-    expect(buffers.budget.memoryBytes).toBeGreaterThan(0);
+    expect(buffers.memory.bytes).toBeGreaterThan(0);
     client.resetAndDestroy();
-    await until(() => buffers.budget.memoryBytes === 0 && buffers.budget.diskBytes === 0);
+    await until(() => buffers.memory.bytes === 0 && buffers.disk.bytes === 0);
     upstream.destroy();
     await relay.done;
   });
@@ -606,13 +606,13 @@ describe('relay with a buffer', () => {
   it('keeps for a terminal only the amount that its client can receive in a moment', async () => {
     const { upstream, client, inner, fromUpstream, relay } = await relayed({
       tap: tap(),
-      openBuffer: (events) => buffers.open('brief', events),
+      openBuffer: (events) => buffers.open('brief', 'alice', events),
     });
     fromUpstream.stream.pause();
     upstream.write(randomBytes(16 * 1024 * 1024));
     await until(() => inner.upstream.isPaused());
-    expect(buffers.budget.memoryBytes).toBeLessThan(256 * 1024);
-    expect(buffers.budget.diskBytes).toBe(0);
+    expect(buffers.memory.bytes).toBeLessThan(256 * 1024);
+    expect(buffers.disk.bytes).toBe(0);
     expect(relay.backpressured).toBe(false);
     client.destroy();
     upstream.destroy();
