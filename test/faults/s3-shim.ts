@@ -13,7 +13,7 @@ export type Fault = (typeof FAULTS)[number];
 
 export interface S3Shim extends AsyncDisposable {
   readonly endpoint: string;
-  /** Chance of a fault per request. */
+  /** Probability of a fault, per request. */
   rate: number;
   faults: readonly Fault[];
   /** Number of injected faults by kind. */

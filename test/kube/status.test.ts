@@ -5,7 +5,7 @@ import { ERROR_TABLE, TailcastError, type ErrorCode } from '../../src/errors.ts'
 import { rawStatusResponse, statusOf } from '../../src/kube/status.ts';
 import { safeLine } from '../../src/safe-text.ts';
 
-/** Reason phrases that Node's table may still contain under an older name. */
+/** Current reason phrases of statuses for which Node's table may still contain an older phrase. */
 const RENAMED_IN_RFC_9110: Record<number, readonly string[]> = {
   413: ['Content Too Large'],
   422: ['Unprocessable Content'],

@@ -353,7 +353,7 @@ describe('a live view', () => {
     const { rig } = await openPortalRig();
     const raw = connect({ host: '127.0.0.1', port: rig.port, allowHalfOpen: true });
     const client = tlsConnect({ socket: raw, ca: rig.pki.ca, ALPNProtocols: ['http/1.1'] });
-    // after the portal has closed the connection, the client's next bytes cause a reset
+    // ignores the reset that the client's next bytes cause after the portal has closed the connection
     client.on('error', () => client.destroy());
     client.write(handshake(''));
     const [answer] = (await once(client, 'data')) as [Buffer];

@@ -316,7 +316,7 @@ describe('recording session whose output is shown only after it is durable', () 
     session.output('stdout', utf8('early'));
     let shown = false;
     const early = Promise.resolve(session.flush()).then(() => (shown = true));
-    // the client's chunk that contains the size must not wait for the size
+    // a `flush` for the client's chunk that contains the size must not wait for the size
     expect(session.flush()).toBeUndefined();
     session.resize({ columns: 10, rows: 20 });
     const size = session.flush();

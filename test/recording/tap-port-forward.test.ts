@@ -69,7 +69,7 @@ describe('port-forward tap', () => {
   });
 
   it.each(['spdy', 'tunnel'] as const)('refuses a port on any stream (%s)', (transport) => {
-    // leading zeros of a port are ignored; if NUL separates several values, the kubelet uses the first one
+    // the kubelet ignores leading zeros of a port, and uses the first of several values that NUL separates
     for (const ports of [['22'], ['80', '22'], ['022'], [`${'0'.repeat(30)}22`], ['22\0' + '80'], ['22\0']]) {
       const bytes = conversation(...ports);
       const tap = createPortForwardInput(transport, refuse);

@@ -60,7 +60,8 @@ describe('a rule', () => {
         ),
         { numRuns: 220 },
       );
-      // enough rules must match; with fewer archives, the number would depend too much on the seed
+      // many rules must have matched, so that the comparison is meaningful; with fewer archives, this number would
+      // depend too much on the seed
       expect(matched).toBeGreaterThan(300);
     } finally {
       reader.close();

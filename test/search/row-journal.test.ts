@@ -152,7 +152,7 @@ describe('a row journal', () => {
     for (const word of ['alabaster0', 'yarrow0', 'quicksilver6', 'nightjar7'])
       expect(secondOf(less, word), word).toBeDefined();
     const shell = castFixture('shell');
-    // a text that was visible for 50 ms, and a command before and after its correction
+    // search finds a text that was visible for 50 ms, and a command before and after its correction
     for (const word of ['secret-in-a-blink', 'kubectll', 'kubectl get pods', '60'])
       expect(secondOf(shell, word), word).toBeDefined();
     const tmux = castFixture('tmux');

@@ -41,7 +41,7 @@ async function finish(socket: Socket): Promise<void> {
   socket.on('error', () => {});
   socket.resume();
   await order.promise;
-  // wait until the kernel has all bytes before the socket is closed
+  // waits until the kernel has all bytes, and only then closes the socket
   await new Promise<void>((written) => socket.end(script, () => written()));
   socket.destroy();
   report({ kind: 'finished' });

@@ -49,7 +49,7 @@ export default function setUp(): (() => void) | undefined {
     );
     if (made.length === 0) return;
     const finding = `tests made something outside their scratch folder: ${made.join(', ')}`;
-    // fail only for files in `/`: a user of this machine may have created the others
+    // fails only for files in `/`, because a user of this machine may have created files in other folders
     const isOurs = made.some((name) => dirname(name) === '/');
     if (isOurs && process.env['CI'] === 'true') throw new Error(finding);
     process.stderr.write(`tailcast: ${finding}\n`);

@@ -45,6 +45,7 @@ export class InputSide {
 
   /**
    * Pushes a chunk. @returns `kept <bytes>`, the responses to a heartbeat in hex, `goes` for urgent input, or `waits`
+   * for other input
    */
   fateOf(chunk: Uint8Array): string {
     const { kind, kept, responses } = this.push(chunk);

@@ -139,7 +139,8 @@ describe('a recorder that is killed', () => {
         total += acked;
       }
     }
-    // a low minimum, because the number of bytes that are acknowledged before each kill depends on the machine's load
+    // the minimum is low, because the number of bytes that are acknowledged before each kill depends on the machine's
+    // load
     expect(total).toBeGreaterThan(100_000);
     await rig.recorder.close();
     const store = await createDiskStore(directory, { readOnly: true });

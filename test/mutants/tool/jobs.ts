@@ -13,7 +13,8 @@ export const ACTIVE_VARIABLE = 'MUTANTS_ACTIVE';
 /** File in which processes that tests start record each change whose code they executed, one per line. */
 export const SEEN_VARIABLE = 'MUTANTS_SEEN';
 /**
- * Subfolder of the folder of the jobs. From it, processes that tests start load source files that contain all changes.
+ * Subfolder of the folder of the jobs, with source files that contain all changes. Processes that tests start load the
+ * source files from there.
  */
 export const SWITCHED_FOLDER = 'switched';
 

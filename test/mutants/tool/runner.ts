@@ -25,7 +25,7 @@ import {
   type TestCoverage,
 } from './jobs.ts';
 
-/** Number of switch checks in one run after which the change counts as an endless loop. */
+/** Maximum number of switch checks in one run; after more checks, the change counts as an endless loop. */
 const MAX_QUESTIONS = 60_000_000;
 /** Ratio of the time limit of a test to its duration without a change. */
 const SLOWNESS = 8;

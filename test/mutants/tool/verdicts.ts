@@ -7,7 +7,7 @@ export interface Said {
   /** The test file. */
   readonly file: string;
   readonly noticed: boolean;
-  /** The test that detected the change; undefined if no test did, or if the process did not end. */
+  /** The test that detected the change; undefined if no test did, or if the process had to be killed. */
   readonly test?: string | undefined;
   /** True if the change was detected without a separate process, and not by a time limit. */
   readonly isQuick?: boolean;

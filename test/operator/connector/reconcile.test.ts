@@ -146,7 +146,7 @@ describe('a Connector', () => {
     await settle(run);
     expect(bench.control.deleted).toEqual([`node-${NAME}-1`]);
     expect(bench.object(`${OWN}/secrets/${NAME}-1`)).toBeUndefined();
-    // A larger number of replicas does not change the pod template, so no pod restarts.
+    // Checks that a larger number of replicas does not change the pod template, so no pod restarts.
     put({ exitNode: true, replicas: 3, hostnamePrefix: 'out' });
     await run();
     expect(JSON.stringify((bench.object(`${SETS}/${NAME}`)!['spec'] as { template: object }).template)).toBe(

@@ -481,7 +481,7 @@ describe('a group where the control server has Tailscale Services', () => {
     expect(moved?.Web).toMatchObject({
       'moved.lab.ts.net:80': { Handlers: { '/': { Redirect: '301:https://${HOST}${REQUEST_URI}' } } },
     });
-    // HTTP needs no certificate.
+    // Port 80 is listed before a certificate exists, because HTTP needs none.
     expect(shown(ingressPath('both'))).toEqual([
       { hostname: 'both.lab.ts.net', ports: [{ port: 80, protocol: 'TCP' }] },
     ]);

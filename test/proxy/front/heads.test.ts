@@ -157,7 +157,7 @@ describe('long heads of one HTTP/2 connection', () => {
     const closed = once(socket, 'close');
     socket.resume();
     const [first] = encodeBlock([...REQUEST], FLAG.endStream);
-    // a header with a value of 4,000 bytes, which enters the HPACK table, then 60 references to this entry
+    // sends a header with a value of 4,000 bytes, which enters the HPACK table, and then 60 references to this entry
     const value = Buffer.alloc(4000, 'v');
     const literal = Buffer.concat([
       Buffer.of(0x40, 3),

@@ -509,7 +509,7 @@ describe('relay with a buffer', () => {
     });
     const all = randomBytes(24 * 1024 * 1024);
     upstream.end(all);
-    // now and then the client reads, so that some pending output is sent and frees space
+    // the client reads only from time to time, so that some pending output is sent and frees space
     while (!fromUpstream.ended) {
       fromUpstream.stream.pause();
       await new Promise((resolve) => setImmediate(resolve));

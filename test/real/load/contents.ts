@@ -23,8 +23,8 @@ export interface Script {
 }
 
 /**
- * Creates a function that returns the command for a cell. The file that the command prints is created only once. Pods
- * can read the file, because they use the file system of this machine.
+ * Creates a function that returns the command for a cell. Each file that a command prints is created only once. Pods
+ * can read the files, because they use the file system of this machine.
  */
 export function createContents(folder: string): (cell: Cell) => Promise<Script> {
   const known = new Map<string, Promise<Script>>();

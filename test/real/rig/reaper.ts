@@ -15,7 +15,10 @@ export const MARKER = 'TAILCAST_RIG';
 const SWEEPS = 20;
 const SWEEP_PAUSE_MS = 50;
 
-/** Kills every process with the rig's marker, until none is left. @returns the number of processes at the start */
+/**
+ * Kills processes with the rig's marker until none is left. @returns the number of these processes before the first
+ * kill
+ */
 export async function sweep(id: string): Promise<number> {
   const first = marked(id);
   for (let round = 0; round < SWEEPS; round += 1) {
@@ -52,7 +55,7 @@ function kill(pid: number): void {
 
 async function reap(id: string, folder: string, pidFile: string): Promise<void> {
   for (const { pid, startTime } of leadersIn(pidFile)) {
-    // Compare start times, because another process may have this ID by now.
+    // Compare start times, because a process that does not belong to the rig may have this ID by now.
     if (startTimeOf(pid) === startTime) kill(-pid);
   }
   await sweep(id);

@@ -243,7 +243,7 @@ describe.each(['a directory', 'a bucket'] as const)('a shell whose recorder is k
       expect(isCutOut(shown, terminal.output())).toBe(true);
     }
 
-    // with this disk the recording is complete
+    // the second recorder returns with its disk, so the recording is complete
     await site.again('two', site.two.port);
     const whole = await onlyRecording(back);
     expect(outputOf(await back.cast(whole.id))).toBe(terminal.output());

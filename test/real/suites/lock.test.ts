@@ -40,7 +40,7 @@ describe.each<readonly [KubernetesVersion, string]>([
     token = await accountToken(cluster);
     const identity: Identity = {
       ...identityOf({ login: 'lock-user' }, undefined),
-      // not `system:masters`, because constrained impersonation never allows that group
+      // uses its own group instead of `system:masters`, because constrained impersonation never allows that group
       capabilities: new Map([
         ['tailscale.com/cap/kubernetes', [{ impersonate: { groups: ['lock:admins'] } }]],
       ]),

@@ -28,8 +28,8 @@ let numbers = 0;
 /** Sessions that are stored during the fault. */
 const UPLOADS = 8;
 /**
- * Maximum time until the index reports that it is incomplete: one poll per second, and half a second until written
- * documents are visible.
+ * Maximum time until the index reports that it is incomplete. It includes one second between two polls, and half a
+ * second until written documents are visible.
  */
 const NOTICED_MS = 4000;
 /**

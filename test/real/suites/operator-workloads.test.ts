@@ -344,7 +344,8 @@ describeSite(
         await site.tailnet.admin('nodes', 'rename', 'late', '-i', String(next.id));
         // The node with the previous address no longer exists.
         await site.tailnet.remove('former');
-        // Restarts the pod, because after the name had no addresses, containerboot ignores later changes and signals.
+        // Restarts the pod, because containerboot ignores all changes and signals after it has found no address for the
+        // name.
         await remove(`${OWN}/pods/${podOf('svc', 'later')}?gracePeriodSeconds=0`);
         expect(await reaches('later')).toMatchObject({ name: 'db' });
       });

@@ -249,7 +249,7 @@ describe('colours', () => {
         3,
       );
     }
-    // painted colours match the tokens
+    // the colours that the browser paints match the design tokens
     const border = await page.evaluate<string>(
       `getComputedStyle(document.querySelector('input[name=text]')).borderTopColor`,
     );

@@ -52,7 +52,7 @@ describe('the screen', () => {
     const id = archive().add(spec);
     const page = await open(`#/r/${encodeURIComponent(id)}`, { ...options, reducedMotion: 'reduce' });
     await ready(page);
-    // the automatic font size has a minimum; a wider screen scrolls
+    // the automatic font size has a minimum, so a wider terminal screen needs a scroll bar
     await page.locator('.display-options summary').click();
     await page.getByText(options.isMobile === true ? 'Full width' : 'Automatic', { exact: true }).click();
     await page.keyboard.press('Escape');
@@ -404,7 +404,7 @@ describe('the list', () => {
         { timeout: 60_000 },
       )
       .toBe(1);
-    // hovering scrolls as a click would, so that the later click does not change the scroll position
+    // hovers first, which scrolls the row into view, so that the later click does not change the scroll position
     await wanted.hover();
     const before = await page.evaluate<number>('scrollY');
     await page.locator('tr', { has: wanted }).locator('a').click();
@@ -457,7 +457,7 @@ describe('the list', () => {
       page.evaluate<number>(
         `parseFloat(getComputedStyle(document.querySelector('${selector}')).borderTopLeftRadius)`,
       );
-    // the inner radius is smaller by the one-pixel border
+    // the inner radius is smaller than the outer one by the border, which is one pixel wide
     expect(await radiusOf('tr.day')).toBe((await radiusOf('table')) - 1);
     await page.screenshot({ path: shot(`day-phone-${colorScheme}`) });
     expect(await close(page)).toEqual([]);

@@ -73,7 +73,7 @@ describe('gateways behind haproxy', () => {
     for (let count = 0; count < 2; count++) gateways.push(await openGateway());
     const checksum = addresses().map(({ opsPort }) => {
       const check = `check addr 127.0.0.1 port ${opsPort}`;
-      // a TLV in each PROXY header of haproxy
+      // makes haproxy send a TLV in each PROXY header
       return [check, `proxy-v2-options crc32c ${check}`] as const;
     });
     router = await startRouter(rig, HOST, addresses(), [...SHORT, ...checksum]);
@@ -231,7 +231,7 @@ describe('the examples of deploy/routers', () => {
     };
     const example = readFileSync(new URL('keepalived.conf', ROUTERS), 'utf8')
       .replace('interface eth0', `interface ${network}`)
-      // keepalived 2.2.7 exits after it checked a script of another user in a configuration test
+      // keepalived 2.2.7 aborts a configuration test after it has checked a script of another user
       .replace('script_user nobody', 'script_user root');
     expect(check('valid.conf', example)).toBe(0);
     expect(check('invalid.conf', example.replace('virtual_router_id 51', 'virtual_router_id 999'))).not.toBe(

@@ -46,8 +46,8 @@ function createRoom(maxBytes = Infinity, where = (): string => directory) {
 }
 
 /**
- * Creates a journal, and keeps all written data for comparison. `places` are the possible positions of an
- * acknowledgement.
+ * Creates a journal, and stores all written data for comparison. `places` are the positions that an acknowledgement can
+ * have.
  */
 function createWriter(room: JournalRoom) {
   const journal = new SessionJournal(room, 'j', head);
@@ -121,7 +121,7 @@ describe('the journal of a session', () => {
     const acknowledged = writer.written.length - 10;
     writer.acknowledgeTo(acknowledged);
     writer.journal.note();
-    // the last abandoned file may still be needed
+    // two files remain, because the newest abandoned file may still be needed
     await expect.poll(() => files().length).toBe(2);
     expect(state.used).toBe(diskBytes());
     writer.journal.note();

@@ -176,7 +176,7 @@ describe('an evidence log', () => {
     await copyFile(path, `${path}.before`);
     await first.publish();
     await first.close();
-    // restores the journal from before the publication, as if the store's response had been lost
+    // restores the journal from the time before the publication, as if the store's response had been lost
     await copyFile(`${path}.before`, path);
     const again = await bench.open('a');
     await expect.poll(() => again.unpublished).toBe(0);

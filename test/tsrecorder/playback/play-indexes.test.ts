@@ -332,7 +332,7 @@ describe('the play indexes of a process', () => {
     const named = (id: string): CatalogEntry => ({ ...first, recording: { ...first.recording, id } });
     const listed = ['nX_1', 'nX_2', 'nX_3', 'nX_4'].map(named);
     expect(await all.indexes.thumbnails(listed)).toEqual(new Map());
-    // thumbnails use only one running and one queued build, so a viewer's request still fits into the queue
+    // thumbnails may use only one running and one queued build, so a viewer's request still fits into the queue
     expect(await all.indexes.find(named('nX_played'))).toEqual({ progress: 0 });
     await expect(all.indexes.find(named('nX_other'))).rejects.toMatchObject({ code: 'RECORDER_BUSY' });
     go.resolve([]);

@@ -67,7 +67,7 @@ async function start(directory: string, before?: string, preload?: string): Prom
 async function newDirectory(): Promise<string> {
   const directory = await mkdtemp(join(tmpdir(), 'tailcast-troubles-'));
   onTestFinished(async () => {
-    // retries, because the index process of a killed recorder writes until it notices the kill
+    // repeats the removal, because the index process of a killed recorder creates files until it notices the kill
     for (const path of [directory, `${directory}.spool`])
       await rm(path, { recursive: true, force: true, maxRetries: 10, retryDelay: 200 });
   });

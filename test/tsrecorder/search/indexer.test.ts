@@ -372,7 +372,7 @@ describe('an indexer', () => {
     await expect.poll(() => ill.of('commit').length).toBe(2);
     nowMs = 7000;
     expect(await lag()).toBe(7);
-    // after the first delay, another change is delayed, and the lag counts from that change
+    // ends the delay of the first change, and delays another change, from which the lag then counts
     stuck.resolve([]);
     await expect.poll(lag).toBe(0);
     ill.answers.set('remove', () => removing.promise);
