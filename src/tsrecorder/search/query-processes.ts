@@ -1,5 +1,6 @@
 /**
- * Runs queries in processes that can be killed. Only a few queries run concurrently, and each owner gets a fair share.
+ * Runs queries in processes that can be killed. Only a few queries run concurrently, and the owners of queries take
+ * turns.
  */
 import { createLimiter } from '../../async/limiter.ts';
 import { settledWithin, withTimeout } from '../../async/with-timeout.ts';

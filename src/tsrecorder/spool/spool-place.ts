@@ -14,7 +14,7 @@ import { errorText, isSystemError } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import { makeDirectory } from '../files/durable-files.ts';
 
-/** Error codes of a parent directory in which the recorder cannot create a directory. */
+/** Error codes which mean that the recorder cannot create a directory next to the store. */
 const CREATE_DENIED = ['EACCES', 'EPERM', 'EROFS', 'EXDEV', 'EBUSY'] as const;
 
 /** Returns the default spool directory of the store in `directory`. */

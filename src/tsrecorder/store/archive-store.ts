@@ -131,7 +131,7 @@ export function createArchiveStore(
       } catch (error) {
         // The recording was removed during the read.
         if (error instanceof TailcastError && error.code === 'RECORDING_UNKNOWN') return undefined;
-        // Ignore the error here, so that a damaged recording does not break lists. Readers of the recording get the
+        // Ignore the error here, so that a damaged recording does not break lists. A read of the recording reports the
         // error.
         if (error instanceof TailcastError && error.code === 'ARCHIVE_DAMAGED') return stored;
         throw error;

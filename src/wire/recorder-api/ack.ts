@@ -1,7 +1,6 @@
 /**
- * Acknowledgements in the response stream of `POST /v2/record`. They are JSON objects, separated by any
- * whitespace or none. Each contains the number of received bytes of the upload. The last may contain an
- * error.
+ * Acknowledgements in the response stream of `POST /v2/record`. They are JSON objects, separated by any whitespace or
+ * none. Each contains the number of received bytes of the upload. The last acknowledgement may contain an error.
  */
 import { createJsonObjectSplitter } from '../json-objects.ts';
 import { isJsonObject, jsonField, parseJsonObject, type JsonObject, type JsonValue } from '../json-value.ts';

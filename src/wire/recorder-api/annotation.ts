@@ -40,7 +40,7 @@ export interface StreamAnnotation {
   readonly name: 'stdout' | 'stderr';
 }
 
-/** Exact bytes of the next output event. Its text contains U+FFFD because the bytes are not valid UTF-8. */
+/** Exact bytes of the next output event, whose text contains U+FFFD because the bytes are not valid UTF-8. */
 export interface RawAnnotation {
   readonly kind: 'raw';
   readonly base64: string;

@@ -69,7 +69,7 @@ export class FrameBatch {
   }
 
   /**
-   * Adds a frame with the output of one event. The caller must not change these bytes until the batch is
+   * Adds a frame with the output of one event. The caller must not change the bytes of the output until the batch is
    * taken. @throws WireError
    */
   output(seconds: number, bytes: Uint8Array, form: FrameForm): void {

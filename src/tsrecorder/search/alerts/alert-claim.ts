@@ -26,7 +26,7 @@ export interface AlertClaimOptions {
     DocumentStore,
     'claimDocument' | 'readDocument' | 'removeDocument' | 'replaceDocument'
   >;
-  /** Name of this recorder. It survives restarts. */
+  /** Name of this recorder, which stays the same after a restart. */
   readonly recorder: string;
   /** Time until a claim of another recorder expires, in milliseconds. */
   readonly leaseMs: number;

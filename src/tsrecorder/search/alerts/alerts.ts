@@ -53,7 +53,10 @@ export interface AlertsOptions extends AlertSettings, SendingOptions {
   readonly mark?: (recording: Recording, rule: string, seconds: number | undefined) => Promise<void>;
   /** Writes a comment into a recording for which a rule is too slow. Repeated calls have no effect. */
   readonly markSlow?: (recording: Recording, rule: string) => Promise<void>;
-  /** Holds or ends a running session. Resolves with false if another recorder receives the session. */
+  /**
+   * Pauses (for the action `hold`) or ends a running session. Resolves with false if another recorder receives the
+   * session.
+   */
   readonly order?: (recording: Recording, rule: string, action: 'hold' | 'end') => Promise<boolean>;
 }
 
@@ -62,7 +65,7 @@ const OUTCOMES = { mark: 'marked', hold: 'held', end: 'ended' } as const;
 /** Interface of alerts for the indexer. */
 export interface SessionWatch {
   readonly rules: readonly WatchedRule[];
-  /** True if a rule can hold or end sessions. Running sessions are then read more often. */
+  /** True if a rule can pause or end sessions. Running sessions are then read more often. */
   readonly isUrgent: boolean;
   /** Called when rules matched a session. Resolves when the alerts are durable. */
   matched(recording: Recording, matches: readonly RuleMatch[]): Promise<void>;

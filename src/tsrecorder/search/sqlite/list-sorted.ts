@@ -58,7 +58,7 @@ export function* listOldest(
  * that they may see.
  *
  * @param maxSorted maximum number of sessions to sort in memory; if there are more, all sessions are read in the order
- *   of the index
+ *   of the SQL index
  */
 export function* listByValue(
   sessions: DatabaseSync,
