@@ -232,7 +232,7 @@ describe('tailcast export', () => {
     upload.write(HEADER);
     upload.write(`${JSON.stringify({ kind: 'gap', bytes: 7, reason: 'lost' })}\n`);
     upload.write('[1,"o","hello \\u001b[1mbold\\u001b[0m\\r\\n"]\n[2,"o","second row\\r\\n"]\n');
-    // enough rows to make the cast larger than one block of the chain
+    // enough rows to make the cast larger than one block of the digest chain
     for (let at = 0; at < 3000; at += 1) upload.write(`[${3 + at / 100},"o","row ${at}\\r\\n"]\n`);
     upload.write(
       `${JSON.stringify({ kind: 'end', outcome: 'completed', outputBytes: 5, outputLines: 1 })}\n`,
