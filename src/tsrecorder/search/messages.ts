@@ -20,8 +20,8 @@ import type { ServerIndex } from './opensearch/server-index.ts';
 export type IndexPlace = { readonly directory: string } | { readonly server: ServerIndex };
 
 /**
- * Work limit of a recording. `quick` is enough for nearly all recordings. A `quick` reading stops there, so that
- * a costly recording does not delay other recordings. `full` is the limit that also applies to transcripts.
+ * Work limit of a recording. `quick` is enough for nearly all recordings. A `quick` reading stops at this limit, so
+ * that a costly recording does not delay other recordings. `full` is the limit that also applies to transcripts.
  */
 export type Effort = 'quick' | 'full';
 
