@@ -48,7 +48,7 @@ beforeAll(async () => {
       return;
     }
     if (path !== BIG) return void response.end('{"kind":"ConfigMap"}');
-    // an endless response, sent as fast as the client reads
+    // sends an endless response as fast as the client reads
     const more = (): void => {
       while (!response.destroyed && response.write(block));
     };

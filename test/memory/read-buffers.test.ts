@@ -77,7 +77,7 @@ describe('read buffers', () => {
         let pauses = 0;
         for await (const chunk of answer.body) {
           hash.update(chunk);
-          // a slow reader fills every queue on the path
+          // pauses in every third download, because a slow reader fills every queue on the path
           if (index % 3 === 0 && pauses++ % 20 === 0) await new Promise((resolve) => setTimeout(resolve, 3));
         }
         return hash.digest('hex');

@@ -141,7 +141,7 @@ describe('the nameserver', () => {
     const dialPatient = async (): Promise<Socket> => {
       const socket = connect(patient.address.port, '127.0.0.1');
       await once(socket, 'connect');
-      // the first byte of a query, so that the server waits for the rest
+      // sends only the first byte of a query, so that the server waits for the rest
       socket.write(Buffer.of(0));
       return socket;
     };

@@ -58,7 +58,7 @@ describe('a session', () => {
     const { rig, server } = await start({ maxDurationMs: 300, limits: { lingerMs: 600_000 } });
     const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
     (await server).pause();
-    // more input than all buffers on the path to the API server can hold, so that the gateway stops reading
+    // sends more input than all buffers on the path to the API server can hold, so that the gateway stops reading
     const pasted = clientMessage(0, new Uint8Array(1024 * 1024));
     for (let count = 0; count < 32; count += 1) client.socket.write(pasted);
     await client.reader.untilClosed();

@@ -187,7 +187,7 @@ describe('a large output', () => {
     const { upload, recorder, burstBudget } = createRig();
     void upload.write(line(64 * KIB));
     let written = 64 * KIB;
-    // longer than the maximum delay of a slow recorder
+    // the loop takes longer than the maximum delay of a slow recorder
     for (let turn = 0; turn < 30; turn += 1) {
       void upload.write(line(64 * KIB));
       vi.advanceTimersByTime(10);

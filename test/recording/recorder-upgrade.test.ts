@@ -289,7 +289,7 @@ describe('a recorder that does not upgrade', () => {
     double.set({ silent: true });
     const upload = await open(from, double, other);
     expect(upload.address).toBe(other.address);
-    // three more connections: the upgrade, HTTP/2, and the v1 protocol
+    // the client opens three more connections: for the upgrade, for HTTP/2, and for the v1 protocol
     expect(double.connections).toBe(2 + 3);
     upload.abort();
   });

@@ -63,7 +63,7 @@ async function expectSame(steps: readonly Step[], tty: boolean): Promise<void> {
 
 const output = fc.oneof(
   fc.uint8Array({ minLength: 1, maxLength: 120 }),
-  // characters that are cut at any position
+  // the pieces cut characters at any position
   fc
     .tuple(fc.string({ unit: 'grapheme', maxLength: 40 }), fc.nat(8), fc.nat(8))
     .map(([text, from, back]) =>

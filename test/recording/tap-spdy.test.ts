@@ -100,7 +100,7 @@ describe('SPDY tap, heartbeats', () => {
     expect(look(long.subarray(135))).toBe('waits');
     expect(look(long.subarray(0, 136))).toBe('goes');
     expect(look(long.subarray(136))).toBe('goes');
-    // the client's response to a ping of the server
+    // the first frame is the client's response to a ping of the server
     expect(look(hex('800300060000000400000002'))).toBe('waits');
     expect(look(hex('80030009000000080000000300000001'))).toBe('waits');
     expect(look(client.data(3, utf8('x'), true))).toBe('goes');

@@ -59,7 +59,7 @@ describe('WebSocket tap, heartbeats', () => {
     expect(look(clientMessage(255, Uint8Array.of(0)))).toBe('goes');
     expect(look(clientMessage(4, SIZE))).toBe('waits');
     expect(look(Buffer.concat([ping, clientMessage(4, SIZE)]))).toBe('waits');
-    // the client's response to a ping of the server
+    // this frame is the client's response to a ping of the server
     expect(look(hex('8a8001020304'))).toBe('waits');
     const named = encodeWebSocketFrame({
       opcode: OPCODE.ping,
@@ -128,7 +128,7 @@ describe('WebSocket tap, the end', () => {
   });
 
   it('sends the final message after the delivered output, even if the tap has parsed more', () => {
-    // a message in two frames
+    // splits a message into two frames
     const cut = Buffer.from(output);
     cut[0] = 0x02;
     const rest = Uint8Array.of(0x80, 2, 0x6f, 0x6b);

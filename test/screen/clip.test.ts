@@ -29,7 +29,7 @@ describe('an SVG clip', () => {
     expect(textsOf(svg)).toContain('before');
     expect(svg).toContain('red');
     expect(svg).not.toContain('after');
-    // the screens at 4, 5 and 6 seconds
+    // the steps are the screens at 4, 5 and 6 seconds, and the end of the clip
     const [, steps = ''] = /@keyframes clip\{(.*)\}/.exec(svg) ?? [];
     expect([...steps.matchAll(/([\d.]+)%/g)].map(([, share]) => Math.round(Number(share)))).toEqual([
       0, 25, 50, 100,

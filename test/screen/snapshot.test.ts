@@ -85,9 +85,9 @@ describe('a snapshot', () => {
         // the second half of a wrapped line has left the screen, and the first half returns
         examples: [
           ['a line that is longer than the terminal is wide\r\n\x1b[2S', '\x1bM'],
-          // a cursor next to a blank row of the normal screen, and then the alternate screen
+          // the cursor is next to a blank row of the normal screen, and then the alternate screen is shown
           ['\x1b[6;20Hz\x1b[2S', '\x1b[?47h'],
-          // a cursor that was saved on an alternate screen before leaving it
+          // the cursor was saved on the alternate screen before the program left that screen
           ['\x1b[?1049hplain text\x1b[?1049h\x1b[?47l', '\x1b[?47h\x1b8'],
           ['\x1b[?1049ha line that is longer than the terminal is wide\r\n\x1b[2S', '\x1b[1L'],
         ],

@@ -31,7 +31,7 @@ beforeEach(async () => {
   const program = (name: string, code: string): Promise<void> =>
     writeFile(join(bin, name), `#!${process.execPath}\n${code}`, { mode: 0o755 });
   await program('npm', '');
-  // a fake `node` executable that can only build the demo
+  // writes a fake `node` executable that can only build the demo
   await program(
     'node',
     `const fs = require('node:fs');

@@ -116,7 +116,7 @@ describe('recorders that share a bucket', () => {
 
   it('copy long sessions in segments, and each byte about once', async () => {
     await using site = await createSite();
-    // a long lease, because a recorder that loses its lease on a busy machine copies everything again
+    // the lease is long, because a recorder that loses its lease on a busy machine copies everything again
     const one = await site.recorder({ timing: { ...FAST, leaseMs: 60_000 } });
     const upload = await begin(one, HEADER);
     const line = `[1,"o","${'x'.repeat(400_000)}"]\n`;

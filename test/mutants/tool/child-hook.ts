@@ -20,7 +20,7 @@ if (folder !== undefined && Reflect.get(globalThis, '$mutant') === undefined) {
   Object.assign(globalThis, {
     $mutant(key: string): boolean {
       if (active !== undefined) return key === active;
-      // written immediately, because tests kill many of these processes
+      // the record is written immediately, because tests kill many of these processes
       if (seenFile !== undefined && !seen.has(key)) appendFileSync(seenFile, `${key}\n`);
       seen.add(key);
       return false;

@@ -35,7 +35,7 @@ export default defineConfig({
     runner: join(import.meta.dirname, 'runner.ts'),
     testTimeout: 120_000,
     hookTimeout: 120_000,
-    // long time limits for busy machines, as in the other configurations
+    // the time limits are long for busy machines, as in the other configurations
     expect: { poll: { interval: 20, timeout: 60_000 } },
     pool: 'forks',
     passWithNoTests: true,

@@ -232,7 +232,7 @@ describe('the status of a ProxyGroup', () => {
   });
 
   it.each<[string, Partial<Seen>, number, readonly boolean[]]>([
-    // the booleans: available, configured, ready
+    // the booleans mean available, configured and ready, in this order
     ['all is well', {}, 2, [true, true, true]],
     ['one pod is not ready', { readyPods: 1 }, 1, [true, true, false]],
     [

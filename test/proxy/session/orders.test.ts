@@ -241,7 +241,7 @@ describe('a gateway', () => {
     clearInterval(more);
     stop();
     expect(steps.at(-1)).toBe('resume gateway');
-    // far below 256, the maximum number of orders per session
+    // the limit is far below 256, the maximum number of orders per session
     expect(steps.length).toBeLessThan(200);
   });
 

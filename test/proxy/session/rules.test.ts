@@ -71,7 +71,7 @@ describe('a rule with the action end', () => {
     const tookMs = performance.now() - startMs;
     expect(client.reader.bytes.toString('latin1')).toContain('rule aws-key');
     expect(await gateway.until('sessionEnded')).toMatchObject({ outcome: 'interrupted' });
-    // takes one second on an idle machine
+    // the action takes one second on an idle machine
     expect(tookMs).toBeLessThan(5_000);
   });
 });

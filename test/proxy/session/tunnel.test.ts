@@ -66,7 +66,7 @@ describe('the end of a connection that is not recorded', () => {
     await rig.sessions.endAll('the gateway is shutting down');
     await client.reader.untilClosed();
     expect(client.reader.bytes.toString()).toContain('the gateway is shutting down');
-    // the header of a SPDY GOAWAY frame
+    // these bytes are the header of a SPDY GOAWAY frame
     expect(client.reader.bytes.includes(Buffer.from('80030007', 'hex'))).toBe(true);
   });
 

@@ -204,7 +204,7 @@ describe('a gateway on a k3s server', () => {
       text: 'alice@example.com',
     });
     expect(await asAlice(gateway, 'get', 'namespace', 'default', '-o', 'name')).toMatchObject({ code: 0 });
-    // the command line of `tailscale` would show the key to all users of the machine
+    // the key must not be an argument of `tailscale`, because all users of the machine can see arguments
     expect(node.log().replaceAll(/^ip -4\n/gm, '')).toBe('');
     expect(lines.join('')).toContain(`tailcast kubeconfig https://k3s.lab.ts.net:${gateway.port} `);
     expect(lines.join('')).not.toContain('tskey');

@@ -278,7 +278,7 @@ describe('the page of a running session', () => {
     for (const page of pages) await page.getByText('interrupted').first().waitFor(LIMIT);
     expect(await bob.getByRole('button', { name: 'End session' }).count()).toBe(0);
     await bob.screenshot({ path: shot('people-ended') });
-    // the access events contain bob's three control actions, and none of another viewer
+    // the access events contain bob's three control actions, and no control action of another viewer
     const [, events] = await ask(bob, 'api/v1/events?type=tailcast-recording-access&limit=100');
     for (const action of ['pause', 'resume', 'end']) expect(events).toContain(`order-${action}`);
     expect(events).not.toMatch(/order-[a-z]+[^}]*(?:alice|carol)@example/);

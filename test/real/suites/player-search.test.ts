@@ -151,7 +151,7 @@ describe('the field', () => {
     await expect.poll(() => rows(page).count(), SOON).toBe(2);
     expect(await problem.textContent()).toBe('');
     expect(await field(page).getAttribute('aria-invalid')).toBe('false');
-    // opens a link that another user shared; its query is invalid
+    // opens a link from another user that contains an invalid query
     await page.goto(`${archive().url}/#/?q=exit:many`);
     await problem.getByText('takes a code').waitFor();
     expect(await rows(page).count()).toBe(0);

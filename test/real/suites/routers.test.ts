@@ -128,7 +128,7 @@ describe('gateways behind haproxy', () => {
     for (const [name, address] of Object.entries(VIPS)) {
       for (let count = 0; count < 4; count++) expect(await ask(address, '/api')).toMatch(`\r\n${name}`);
     }
-    // the gateway identifies the caller in the PROXY header, not haproxy
+    // the gateway treats the address in the PROXY header as the caller, instead of the address of haproxy
     const [asked] = servers.get('a')!.asked;
     expect(asked?.headers).toContain('alice@example.com');
     const before = received();

@@ -89,7 +89,7 @@ describe('the journal of an evidence log', () => {
     await handle.close();
     const syncs = vi.spyOn(prototype, 'sync');
     onTestFinished(() => syncs.mockRestore());
-    // one sync for the file and one for its directory
+    // each write needs one sync for the file and one for its directory
     const journal = await journalWith(path, ['a']);
     expect(syncs.mock.calls.length).toBe(2);
     await journal.published(1);

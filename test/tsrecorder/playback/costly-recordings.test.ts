@@ -12,7 +12,7 @@ import { COSTLY_PROGRAMS, costlyCast, withLargeScreen } from '../../support/cost
 import { createRig, HEADER, until, type Rig } from '../recorder-rig.ts';
 
 const COSTLY = costlyCast(
-  // costly although the emulator limits the parameters of control sequences
+  // this program is costly to render, although the emulator limits the parameters of control sequences
   COSTLY_PROGRAMS.find(([name]) => name === 'overwrites a long line')?.[1] ?? '',
   withLargeScreen(HEADER),
 );

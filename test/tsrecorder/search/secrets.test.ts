@@ -33,7 +33,7 @@ it('secrets are in no file of an index, not in its WAL, and in no response, aler
     directory,
   );
   const expectNone = (where: string, text: string): void => {
-    // a failure prints the surrounding text, which identifies the case
+    // if a check fails, the test prints the surrounding text, which identifies the case
     const at = text.search(CANARY);
     expect(at < 0 ? '' : text.slice(Math.max(0, at - 60), at + 40), where).toBe('');
   };

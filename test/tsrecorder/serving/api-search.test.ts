@@ -202,14 +202,14 @@ describe('a search by a restricted viewer', () => {
       const within = await asAlice.get(`/api/v1/recordings/n_7/search?q=${q}`);
       expect(JSON.parse(within.body), query).toMatchObject({ hits: [], more: false });
     }
-    // the queries match hidden sessions
+    // the queries do match hidden sessions, so the checks above are meaningful
     expect(hidden).toBeGreaterThan(4 * HIDDEN);
     const seen = await asRoot.get('/api/v1/recordings/n_7/search?q=secretword');
     expect((JSON.parse(seen.body) as { hits: unknown[] }).hits).toHaveLength(1);
   });
 
   it('gives the same bytes after the same time for a word in hidden sessions and for an absent word', async () => {
-    // the index needs 60 times as long for the word that matches hidden sessions
+    // the index takes 60 times as long for the word that matches hidden sessions as for any other word
     await using asAlice = openApi(ALICE, (asked) => (asked.includes('secretword') ? 60 : 1));
     for (const path of ['search?q=', 'search/facets?q=', 'recordings/n_7/search?q=', 'search?limit=1&q=']) {
       const [forbidden, absent] = [

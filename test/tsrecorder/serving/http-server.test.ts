@@ -39,7 +39,7 @@ describe('one port', () => {
     await using rig = await createRig();
     const socket = await dial(rig);
     await trickle(socket, Buffer.concat([Buffer.from(PREFACE), EMPTY_SETTINGS]), size);
-    // the server's SETTINGS: type 4 in the fourth byte of the frame header
+    // the server sends its SETTINGS: the fourth byte of the frame header contains type 4
     const received = await receive(socket, (bytes) => bytes.length >= 9);
     expect(received[3]).toBe(4);
     socket.destroy();

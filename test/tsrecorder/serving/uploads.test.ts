@@ -454,7 +454,8 @@ describe('POST /record', () => {
     const { host, port } = rig.recorder.address;
     const sent = httpRequest({ host, port, method: 'POST', path: '/record' });
     sent.write(HEADER);
-    // longer than every time limit of the server, and longer than the interval at which Node.js checks slow connections
+    // waits longer than every time limit of the server, and longer than the interval at which Node.js checks slow
+    // connections
     await new Promise((resolve) => setTimeout(resolve, 1500));
     sent.end(LINE);
     const [response] = await once(sent, 'response');
@@ -540,7 +541,7 @@ describe('/v2/event', () => {
     await Promise.all(Array.from({ length: 32 }, client));
     expect(await readdir(join(rig.directory, UPLOADER.nodeId, 'events'))).toHaveLength(1000);
     expect(await registry.getSingleMetricAsString('tailcast_recorder_events_total')).toContain(' 1000');
-    // one second on an idle machine; the limit detects only a deadlock
+    // the uploads take one second on an idle machine, so the limit detects only a deadlock
     expect(performance.now() - begun).toBeLessThan(100_000);
   });
 });

@@ -87,7 +87,7 @@ it('a viewer is identified again after some seconds, also on the same connection
   nowMs = 9_999;
   expect((await access.viewer(request)).user).toBe('carol@example.com');
   expect(identified).toBe(1);
-  // The device was removed from the tailnet.
+  // The device has been removed from the tailnet.
   viewer = undefined;
   nowMs = 10_000;
   await expect(access.viewer(request)).rejects.toThrow('the tailnet does not know who you are');

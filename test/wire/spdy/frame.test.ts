@@ -30,7 +30,9 @@ function merge(events: readonly SpdyEvent[]): readonly unknown[] {
   return merged;
 }
 
-/** Copies bytes that change later, as a caller that stores events must. */
+/**
+ * Copies the payloads, as a caller that stores events must, because the memory of each segment is overwritten later.
+ */
 function parseAll(segments: readonly Uint8Array[], limits = {}): readonly unknown[] {
   const parser = createSpdyParser(limits);
   const events = segments.flatMap((segment) => {

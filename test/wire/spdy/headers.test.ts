@@ -184,7 +184,7 @@ describe('SPDY header history', () => {
     const peer = createZlibPeer({ level: 9, strategy: constants.Z_DEFAULT_STRATEGY });
     const context = inflater({ maxInflatedBytes: 64 * 1024 });
     const marker = createHash('sha512').update('marker').digest('base64');
-    // text without matches, so that the test determines the distance to the marker
+    // returns text without repetitions, so that only the test determines the distance to the marker
     const noise = (bytes: number): string =>
       createHash('shake256', { outputLength: bytes }).update('noise').digest('latin1');
     const send = (value: Uint8Array): string | undefined =>

@@ -51,7 +51,7 @@ describe('the writer of an index at OpenSearch', () => {
     double.faults.push(
       { status: 429 },
       { status: 503 },
-      // an error for every second document
+      // the third write gets an error for every second document
       { status: 429, of: () => (odd = !odd) },
       { status: 429, of: (id) => id === 'n_2#1' },
     );
@@ -105,7 +105,7 @@ describe('the writer of an index at OpenSearch', () => {
     expect(await slow.putAll([whole('n_1', 3, 'old')])).toBe(1);
     expect(double.documents.get('n_1#')?.source).toMatchObject({ version: 'new', reach: 2 });
     expect(double.ids()).toEqual(['n_1#', 'n_1#0', 'n_1#1']);
-    // a recorder with a slow clock still writes
+    // a recorder whose clock is behind can still write
     nowMs = 1;
     await slow.version('n_1');
     await slow.putAll([whole('n_1', 1, 'newest')]);
