@@ -47,7 +47,7 @@ export async function syncDirectory(directory: string): Promise<void> {
   }
 }
 
-/** Writes or replaces a file that only its owner can read, atomically and durably. */
+/** Atomically and durably writes or replaces a file. Only the owner can read the file. */
 export async function replaceFile(path: string, content: string | Uint8Array): Promise<void> {
   const draft = `${path}.part`;
   try {

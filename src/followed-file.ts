@@ -20,7 +20,7 @@ export interface FollowedFileOptions<Content> {
   readonly maxBytes: number;
   /** Parses the text. @throws the reason why the content is invalid */
   readonly read: (text: string) => Content;
-  /** Log messages after a read, and after a failed read. */
+  /** Messages that are logged after a successful read (`read`) and after a failed read (`kept`). */
   readonly words: { readonly read: string; readonly kept: string };
   readonly describe: (content: Content) => Readonly<Record<string, number>>;
   readonly log: Logger;

@@ -15,7 +15,7 @@ export interface KeyedRateOptions {
  */
 export type KeyedRate = (key: string, amount: number) => number;
 
-/** Maximum number of keys whose use is known. */
+/** Maximum number of keys whose use is stored. */
 const MAX_KEYS = 10_000;
 
 export function createKeyedRate({ perSecond, burst, monotonicMs }: KeyedRateOptions): KeyedRate {

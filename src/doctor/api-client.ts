@@ -30,7 +30,7 @@ export interface ApiClient {
 
 const MAX_ANSWER_BYTES = 4 * 1024 * 1024;
 
-/** Error for a response above the maximum size. */
+/** Error for a response that exceeds the maximum size. */
 export class AnswerTooLargeError extends Error {
   override readonly name = 'AnswerTooLargeError';
 }

@@ -69,8 +69,8 @@ export function apiServerChecks({ open, unixMs, prefix }: ApiServerFacts): ApiSe
 }
 
 /**
- * User of the self-review if the gateway sends the caller's identity in `X-Remote-*` headers. Such a gateway has no
- * account of its own.
+ * If the gateway sends the caller's identity in `X-Remote-*` headers, it has no account of its own. The self-review is
+ * then sent with this user as the caller.
  */
 const PROBE: ImpersonationTarget = { user: 'tailcast:probe', groups: [], extra: [] };
 

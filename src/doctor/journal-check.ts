@@ -4,7 +4,10 @@ import { surveyJournals, type JournalCount } from '../recording/journal/journal-
 import { failed, ok, skipped, warning, type Check } from './checks.ts';
 import { ifPresent } from '../errors.ts';
 
-/** @param place journal directory and its key; undefined if journals are disabled */
+/**
+ * @param place journal directory, and the function that loads the key of its journals; undefined if journals are
+ * disabled
+ */
 export function journalCheck(
   place: { readonly directory: string; readonly loadKey: () => Promise<JournalKey | undefined> } | undefined,
   needs: readonly string[] = [],

@@ -1,4 +1,4 @@
-/** Checks that need the settings of a recorder: its uploaders, trusted gateways, and its own address. */
+/** Checks of a recorder that need its settings: uploaders, trusted gateways, and listen address. */
 import type { Duplex } from 'node:stream';
 import type { TailnetNode, TailnetStatus } from '../tailnet/tailnet-status.ts';
 import { errorText } from '../errors.ts';

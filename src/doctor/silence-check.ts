@@ -46,7 +46,7 @@ async function measure(facts: SilenceFacts, signal: AbortSignal): Promise<CheckV
     host: address,
     port: Number(port || '443'),
     servername: isIP(address) === 0 ? address : '',
-    // the request contains no secret, and another check examines the certificate
+    // not verified: the request contains no secret, and another check examines the certificate
     rejectUnauthorized: false,
   });
   try {

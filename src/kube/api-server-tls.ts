@@ -33,7 +33,7 @@ export interface TlsSources {
 }
 
 export interface FollowedTls {
-  /** The last valid settings. The object stays the same until one of them changes. */
+  /** The last valid settings; the same JavaScript object until one of the settings changes. */
   readonly current: ApiServerTls;
   /** Reads all sources again. @throws the error of a source that cannot be read */
   reload(): Promise<void>;

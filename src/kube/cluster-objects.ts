@@ -210,10 +210,10 @@ function refuseForeign({ context }: DescribedCluster): void {
 }
 
 const FOREIGN = blockListOf(
-  // The DNS resolver and web server of tailscaled.
+  // Addresses of tailscaled's DNS resolver and web server.
   '100.100.100.100/32',
   'fd7a:115c:a1e0::53/128',
-  // Metadata services of cloud providers.
+  // Addresses of metadata services of cloud providers.
   'fd00:ec2::/32',
   // IPv6 addresses in these networks contain an IPv4 address, which could be a local one.
   '64:ff9b::/96',

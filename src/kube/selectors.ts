@@ -1,7 +1,7 @@
 /**
  * Parses those parts of field and label selectors that RequestInfo needs. The field selector `metadata.name=x`
- * determines the name of the object if both selectors are valid. Ports of `k8s.io/apimachinery/pkg/fields` and
- * `pkg/labels`.
+ * determines the name of the object if the field selector and the label selector are both valid. The parsers are ported
+ * from `k8s.io/apimachinery/pkg/fields` and `pkg/labels`.
  */
 
 /** One requirement of a field selector. Commas separate requirements. */

@@ -78,7 +78,7 @@ export class BlockQueue {
     return this.#pieces.length === 0 && length < SMALL_BYTES;
   }
 
-  /** Adds a copy of `chunks` to blocks. @returns the views of the copy */
+  /** Appends a copy of `chunks` to the queue, in blocks. @returns the views of the copy */
   copy(...chunks: readonly Uint8Array[]): readonly Uint8Array[] {
     const copies: Uint8Array[] = [];
     let piece: Piece | undefined;

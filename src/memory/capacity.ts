@@ -18,7 +18,7 @@ export interface Capacity {
   readonly bytesPerUser: number;
   /** Maximum bytes of request heads before authentication, in all connections in total. */
   readonly headBytes: number;
-  /** Maximum pending output in memory, in bytes: of all sessions together, and of one session. */
+  /** Maximum pending output in memory, in bytes: one limit for all sessions together, and one for each session. */
   readonly outputBytes: number;
   readonly outputBytesPerSession: number;
 }

@@ -16,9 +16,9 @@ export interface FatalErrors {
   /** Aborts when the process must drain, either because `stop` aborts or because of an exception. */
   readonly signal: AbortSignal;
   /**
-   * Called after the role has stopped.
+   * The role must call it after it has stopped.
    * @throws TailcastError `INTERNAL` if the role stopped because of an exception, so that the process exits with an
-   *   error
+   * error
    */
   close(): void;
 }

@@ -24,7 +24,7 @@ export interface LeaderOptions {
   readonly client: Pick<KubeClient, 'get' | 'create' | 'patch'>;
   readonly namespace: string;
   readonly name: string;
-  /** Unique for this process. */
+  /** Name of this process in the Lease; no other process has the same name. */
   readonly identity: string;
   readonly clock: Clock;
   readonly log: Logger;

@@ -70,7 +70,7 @@ async function readRange(
 ): Promise<{ readonly bytes: Uint8Array; readonly total: number }> {
   const headers = { range: `bytes=${start}-${end - 1}` };
   const response = await answerOf(ask, address, signal, headers);
-  // the recording is still empty or missing
+  // the recording is still empty or does not exist yet
   if (response.status === 416) return { bytes: new Uint8Array(), total: 0 };
   if (!response.ok) throw await failureOf(response);
   const bytes = new Uint8Array(await response.arrayBuffer());

@@ -23,7 +23,7 @@ const PREFIX = `${REFERENCE_GROUP}/`;
 export interface MigrationContext {
   /** Tags that a tailnet node gets if its resource specifies no tags. */
   readonly defaultTags: readonly string[];
-  /** Tags of Recorders and of ProxyGroups of type kube-apiserver. The value is the name of the object with the tag. */
+  /** Maps each tag of a Recorder, or of a ProxyGroup of type kube-apiserver, to the name of this object. */
   readonly trustedTags: ReadonlyMap<string, string>;
 }
 

@@ -1,4 +1,4 @@
-/** Checks that an operator has the Lease. */
+/** Checks that an operator holds the Lease of the leader election. */
 import { KINDS, type KubeObject } from '../../operator/kube-object.ts';
 import { leaseSchema } from '../../operator/leader.ts';
 import { failed, ok, skipped, type Check, type CheckVerdict } from '../checks.ts';

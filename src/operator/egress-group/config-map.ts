@@ -5,7 +5,8 @@ import { base64, metadataOf } from '../workload/object-specs.ts';
 import type { ServiceFront } from './member.ts';
 
 /**
- * Key of the ConfigMap. A node's state Secret has a field of the same name, with the rules that the node has applied.
+ * Key of the rules in the ConfigMap's data. A node's state Secret has a field of the same name, with the rules that the
+ * node has applied.
  */
 export const SERVICES_KEY = 'egress-services';
 

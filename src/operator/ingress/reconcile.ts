@@ -54,8 +54,8 @@ export function createIngressReconciler(deps: ReconcilerDeps, choices: IngressCh
     deploy: (ingress, ...more) => deploy(deps, choices, ingress, ...more),
     release: (ingress, resource) => release(deps, ingress, resource),
     async notReady(ingress, reason, message) {
-      // Only an event can report a failure, because an Ingress has no conditions. For other failures than this one, an
-      // event exists already.
+      // An Ingress has no conditions, so only an event can report a failure. All other failures were already reported
+      // in an event.
       if (reason !== 'TailnetUnavailable') return;
       await warn(deps, { kind: KINDS.ingress, metadata: ingress.metadata }, { reason, message });
     },

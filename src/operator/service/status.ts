@@ -25,8 +25,8 @@ const OF_GROUPS: readonly string[] = [
 export type ServiceReason = 'ProxyCreated' | 'ProxyPartial' | 'ProxyPending' | 'ProxyFailed' | 'ProxyInvalid';
 
 /**
- * Part of a Service's status that the operator writes. It changes only its own entries; entries of cloud controllers
- * stay.
+ * Part of a Service's status that the operator writes. The operator changes only its own entries; entries of cloud
+ * controllers stay.
  */
 export interface ServiceStatus {
   readonly conditions: readonly Condition[];

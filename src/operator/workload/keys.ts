@@ -178,7 +178,10 @@ const NO_NODE: NodeState = {
   brokenKey: undefined,
 };
 
-/** Creates and replaces auth keys. A rate limit for each group applies to keys that replace requested or spent keys. */
+/**
+ * Creates and replaces auth keys. For each group, the replacement of keys is rate-limited if the reason is `requested`
+ * or `spent`.
+ */
 export class KeyKeeper {
   readonly #deps: KeyKeeperDeps;
   /** Limiters by uid of the resource. */
@@ -290,8 +293,8 @@ export class KeyKeeper {
   }
 
   /**
-   * Replaces an unusable key. Replacements of requested and spent keys are rate-limited, because a pod can repeat its
-   * request.
+   * Replaces an unusable key. Replacements with the reason `requested` or `spent` are rate-limited, because a pod can
+   * cause them repeatedly.
    */
   async #replace(replica: ReplicaWithSecrets, reason: ReplaceReason): Promise<StoredKey> {
     const { group, ordinal, control, secrets } = replica;

@@ -385,8 +385,8 @@ function dutyVariables(duty: Duty): readonly V1EnvVar[] {
       return variables({
         ...serveFrom,
         ...(duty.table === undefined ? {} : { TS_SOCKET: SOCKET }),
-        // A renewal order of ACME may name the previous certificate only if the same ACME account got that certificate.
-        // With this variable, tailscaled does not name the previous certificate.
+        // An ACME order that renews a certificate may name the previous certificate only if the same ACME account got
+        // both. With this variable, tailscaled does not name the previous certificate.
         TS_DEBUG_ACME_FORCE_RENEWAL: 'true',
         TS_INTERNAL_APP: 'k8s-operator-ingress-resource',
       });

@@ -213,7 +213,7 @@ export interface ReconcilerSpec<Resource> {
   readonly isTrusted?: boolean;
   /** @returns time until the next pass, as in `Reconciler` */
   deploy(resource: Resource, managed: Managed, found: Observation): Promise<number | undefined>;
-  /** Writes to the status of the resource why it is not ready. */
+  /** Writes the reason why a resource is not ready to the status of the resource. */
   notReady(resource: Resource, reason: FailureReason, message: string): Promise<void>;
   /**
    * Removes from the tailnet everything else that belongs to a deleted resource. Called after the removal of the nodes.
@@ -223,7 +223,7 @@ export interface ReconcilerSpec<Resource> {
 
 /** Creates the reconciler of one kind of resource. */
 export function createReconciler<Resource>(deps: ReconcilerDeps, pass: ReconcilerSpec<Resource>): Reconciler {
-  /** Uids of resources by name. They identify the state to discard after a resource was deleted. */
+  /** Uids of resources by name. After a resource was deleted, its uid identifies the state to discard. */
   const uids = new Map<string, string>();
 
   function forget(name: string): void {
