@@ -21,7 +21,10 @@ export function safeLines(text: string): string {
 /** Matches text that needs no escaping. This check is fast, and most text is printable ASCII. */
 const PRINTABLE = /^[\x20-\x7e\n]*$/;
 
-/** Escapes the unsafe characters in lines of JSON. The result is equivalent JSON that is safe for terminals. */
+/**
+ * Escapes the unsafe characters in lines of JSON. The result represents the same JSON values and is safe to print in
+ * terminals.
+ */
 export function escapeLogLines(lines: string): string {
   if (PRINTABLE.test(lines)) return lines;
   return lines.replaceAll(UNSAFE_CHARACTERS, (found) =>

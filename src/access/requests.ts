@@ -309,8 +309,9 @@ export class AccessRequests implements Elevations {
   }
 
   /**
-   * Returns a revoked record because of which this access needs an approval, even if a rule requires none. The
-   * revocation also applies to other nodes of the requester, and to access with additional groups.
+   * Returns a revoked record for this access, or undefined. With such a record, the access needs an approval even if a
+   * rule requires none. The revocation also applies to other nodes of the requester, and to access with additional
+   * groups.
    */
   #revokedFor({ identity, ask, cluster = '' }: WantedAccess): AccessRecord | undefined {
     return this.#store.all.find(

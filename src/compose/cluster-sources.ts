@@ -60,7 +60,7 @@ const MAX_FOUND = 1000;
 const NAME = '{name}';
 /** Maximum number of objects in a page, if the list is too large for one response. */
 const PAGE = 50;
-/** Maximum bytes of one object, and of all objects together, in a list that is read in pages. */
+/** Maximum number of bytes of one object, and of all objects together, in a list that is read in pages. */
 const MAX_OBJECT_BYTES = 512 * 1024;
 const MAX_TOTAL_BYTES = 32 * 1024 ** 2;
 

@@ -60,7 +60,7 @@ export interface ClustersOptions {
 export interface Clusters {
   readonly current: () => ClusterSnapshot<GatedCluster>;
   readonly file: ClusterFile;
-  /** Addresses (`host:port`) of listeners that serve only one cluster, by the name of that cluster. */
+  /** Addresses (`host:port`) of listeners that serve only one cluster. Map keys: name of the cluster. */
   readonly listeners: ReadonlyMap<string, string>;
   readonly check: ReadinessCheck;
   /** Number of connections to all API servers. */
@@ -472,8 +472,8 @@ async function readText(path: string): Promise<string> {
 }
 
 /**
- * Returns the properties of a cluster that no other cluster may have, as phrases for messages: name, host names,
- * addresses.
+ * Returns the name, host names and addresses of a cluster, as phrases for messages. No other cluster may have one of
+ * these values.
  */
 function namesOf({ name, hosts, addresses }: ClusterSpec): readonly string[] {
   return [

@@ -53,7 +53,7 @@ export interface OperatorParts {
   readonly leaving?: boolean;
 }
 
-/** Returns the controllers that the settings select, by name. */
+/** Returns the controllers that the settings select, with their names as map keys. */
 export function controllersOf(
   parts: OperatorParts,
   cache: ObjectCache,

@@ -95,14 +95,14 @@ const DEFAULT_LIMITS = {
   /** Maximum length of a line in a cast, in bytes. */
   maxLineBytes: 64 * 1024 ** 2,
   /**
-   * Maximum bytes of one session that are received but not written to disk. At the limit, the recorder stops reading
-   * the upload. NOTE: a limit of 8 MiB delayed acknowledgements, and large outputs reached the user at only 75 % of the
-   * speed that 2 MiB gives.
+   * Maximum number of bytes of one session that are received but not written to disk. At the limit, the recorder stops
+   * reading the upload. NOTE: a limit of 8 MiB delayed acknowledgements, and large outputs reached the user at only
+   * 75 % of the speed that 2 MiB gives.
    */
   maxPendingBytes: 2 * 1024 ** 2,
-  /** Maximum bytes of all sessions that are received but not written to disk. */
+  /** Maximum number of bytes of all sessions that are received but not written to disk. */
   maxTotalPendingBytes: 32 * 1024 ** 2,
-  /** Maximum bytes of long lines of all sessions in memory. A single tailnet node may use all free bytes. */
+  /** Maximum number of bytes of long lines of all sessions in memory. A single tailnet node may use all free bytes. */
   maxLongLineBytes: 128 * 1024 ** 2,
   /**
    * Maximum number of sessions that are open, resumable or not yet in the store. A single tailnet node may use all free
@@ -114,7 +114,7 @@ const DEFAULT_LIMITS = {
   /** Maximum number of live views. A single viewer may use all free slots. */
   maxViewers: 500,
   maxEventBytes: 16 * 1024 ** 2,
-  /** Maximum bytes of events in memory. The events of a single tailnet node may use all free bytes. */
+  /** Maximum number of bytes of events in memory. The events of a single tailnet node may use all free bytes. */
   maxTotalEventBytes: 64 * 1024 ** 2,
   /** Minimum free space in the store for a new session, in bytes. */
   minFreeBytes: 64 * 1024 ** 2,

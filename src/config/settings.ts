@@ -68,7 +68,7 @@ export function defaultText({ fallback, placeholder }: Setting<unknown>): string
 
 /** Sources of values, in order of precedence. */
 export interface SettingSources {
-  /** Values from the command line, by the key of the setting. The map contains only settings that the user has set. */
+  /** Values from the command line. Keys: key of the setting. The map contains only settings that the user has set. */
   readonly flags: ReadonlyMap<string, unknown>;
   /** The process environment. */
   readonly environment: ReadonlyMap<string, string>;

@@ -114,7 +114,7 @@ function refuseOddCharacters(raw: string, pathLength: number): void {
   }
 }
 
-/** False for common paths without encoded or suspicious characters. */
+/** Returns false for common paths without encoded or suspicious characters. */
 function needsCheck(rawPath: string): boolean {
   let previous = 0;
   for (let index = 0; index < rawPath.length; index++) {

@@ -16,7 +16,7 @@ export interface Capacity {
   readonly requests: number;
   readonly requestsPerUser: number;
   readonly bytesPerUser: number;
-  /** Maximum bytes of request heads before authentication, in all connections in total. */
+  /** Maximum number of bytes of request heads before authentication, in all connections in total. */
   readonly headBytes: number;
   /** Maximum pending output in memory, in bytes: one limit for all sessions together, and one for each session. */
   readonly outputBytes: number;

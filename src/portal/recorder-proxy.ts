@@ -240,7 +240,7 @@ async function firstWithSession(
   return refusal;
 }
 
-/** Returns the properties of a response to a request for this target. */
+/** Returns how the portal must handle the recorder's response to a request for this target. */
 function propertiesOf({ segments, query }: Target): {
   /** The content type of the response, whatever type the recorder sends. */
   readonly type: string;

@@ -37,8 +37,8 @@ export type DeliveryPolicy = 'window' | 'window0' | 'bestEffort';
  */
 const LEAST_BURST_BYTES = 64 * 1024;
 /**
- * Maximum unsaved bytes (neither acknowledged nor in the journal) of one session, and of all sessions. Each unsaved
- * byte is in memory twice.
+ * Maximum number of unsaved bytes (neither acknowledged nor in the journal) of one session, and of all sessions
+ * together. Each unsaved byte is in memory twice.
  */
 const MAX_BURST_BYTES = 4 * 1024 * 1024;
 const MAX_BURST_BYTES_OF_ALL = 32 * 1024 * 1024;
@@ -67,7 +67,7 @@ export class BurstBudget {
 
 export interface WindowOptions {
   readonly policy: DeliveryPolicy;
-  /** Maximum unacknowledged bytes before writers wait; 0 with policy `window0`. */
+  /** Maximum number of unacknowledged bytes before writers wait; 0 with policy `window0`. */
   readonly bytes: number;
   /** Unacknowledged bytes of the upload. */
   readonly retained: RetainedBytes;
@@ -99,7 +99,7 @@ export class DeliveryWindow {
   #stall: ReturnType<typeof createDeadline> | undefined;
   /** True if the last bytes could not be written to the journal. Writers then wait for acknowledgements. */
   #journalFailed = false;
-  /** Bytes of the current burst that are neither acknowledged nor in the journal. */
+  /** Number of bytes of the current burst that are neither acknowledged nor in the journal. */
   #burstBytes = 0;
   /** Offset of the first byte of the burst. */
   #burstStart = 0;

@@ -25,7 +25,7 @@ import type { RecorderConnection, SessionIntent } from './recorder-connection.ts
 
 /** Limits of late deliveries. */
 export interface LateLimits {
-  /** Maximum bytes of all queued tails in total. 0 disables late deliveries. */
+  /** Maximum number of bytes of all queued tails in total. 0 disables late deliveries. */
   readonly maxBytes: number;
   /** Maximum number of queued tails. */
   readonly maxSessions: number;

@@ -18,7 +18,7 @@ export class OutputText {
   /** First bytes of an incomplete character; at most three. */
   #tail: Uint8Array = EMPTY;
 
-  /** @param maxLineBytes maximum bytes of output in one event */
+  /** @param maxLineBytes maximum number of bytes of output in one event */
   constructor(maxLineBytes: number) {
     this.#maxLineBytes = maxLineBytes;
   }

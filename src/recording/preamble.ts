@@ -6,7 +6,7 @@ import { FrameReader } from '../wire/recorder-api/upload-frame.ts';
 
 const LINE_FEED = 0x0a;
 const OPEN_BRACE = 0x7b;
-/** Maximum bytes of a preamble. The header can be long, because it contains the command. */
+/** Maximum number of bytes of a preamble. The header can be long, because it contains the command. */
 const MAX_BYTES = 4 * 1024 * 1024;
 
 /** Collects the preamble while a recording is written. */

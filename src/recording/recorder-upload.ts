@@ -78,9 +78,9 @@ export interface RecorderUpload {
 /** Limits of one upload. */
 export interface UploadLimits {
   /**
-   * Maximum unacknowledged bytes before writers wait. With 0, each writer waits until its own bytes are
-   * acknowledged. For a recorder of the reference, 0 means {@link DEFAULT_PENDING_BYTES}, because its
-   * acknowledgements do not prove that bytes are durable.
+   * Maximum number of unacknowledged bytes before writers wait. With 0, each writer waits until its own bytes are
+   * acknowledged. For a recorder of the reference, 0 means {@link DEFAULT_PENDING_BYTES}, because its acknowledgements
+   * do not prove that bytes are durable.
    */
   readonly maxPendingBytes: number;
   /**

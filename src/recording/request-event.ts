@@ -51,7 +51,7 @@ export interface RequestEventsDeps extends RecorderDirectory {
 }
 
 export interface RequestEventLimits {
-  /** Maximum bytes of a body in an event. */
+  /** Maximum number of bytes of a body in an event. */
   readonly maxBodyBytes: number;
   /** Timeout for all recorders in total. */
   readonly timeoutMs: number;

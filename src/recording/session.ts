@@ -58,9 +58,9 @@ export interface SessionOptions {
 export interface RecordingLimits {
   /** Maximum time for which the header waits for the first terminal size. */
   readonly sizeWaitMs: number;
-  /** Maximum bytes of output that are held back until the first terminal size. */
+  /** Maximum number of bytes of output that are held back until the first terminal size. */
   readonly sizeWaitBytes: number;
-  /** Maximum bytes of output in one asciicast event. */
+  /** Maximum number of bytes of output in one asciicast event. */
   readonly maxLineBytes: number;
   /**
    * Number of bytes of binary output that are stored both as bytes and as text, in sessions without a terminal. Later
@@ -94,12 +94,12 @@ const NO_TERMINAL: TerminalSize = { columns: 0, rows: 0 };
 
 /** Counters of a session. */
 export interface SessionTotals {
-  /** Bytes of output, recorded or not. */
+  /** Number of bytes of output, recorded or not. */
   readonly outputBytes: number;
   readonly outputLines: number;
-  /** Bytes of input, which are counted but not recorded. */
+  /** Number of bytes of input, which are counted but not recorded. */
   readonly inputBytes: number;
-  /** Bytes of output that are not recorded because the recorder was lost. */
+  /** Number of bytes of output that are not recorded because the recorder was lost. */
   readonly missingBytes: number;
   readonly exit: ExitStatus | undefined;
 }
@@ -228,7 +228,8 @@ export class RecordingSession {
   /**
    * Passes the batch to the recorder.
    * @returns a promise if the writer must wait
-   * @throws TailcastError `RECORDER_LOST` if recording is enforced, also as a rejection
+   * @throws TailcastError `RECORDER_LOST` if the recorder was lost and recording is enforced. A returned promise may
+   * reject with the same error
    */
   flush(): void | Promise<void> {
     this.#requireRecorder();

@@ -74,7 +74,7 @@ export const PORT_FORWARD_RATE = { perSecond: 32 * 1024, burst: 64 * 1024 } as c
 /** Maximum wait of a caller. Only a caller with several port-forwards reaches it. */
 const MAX_WAIT_MS = 5000;
 const TOO_MANY_STREAMS = 'your port-forwards open too many connections per second';
-/** Bytes of a SYN_STREAM frame before its header block. */
+/** Number of bytes of a SYN_STREAM frame before its header block. */
 const SYN_STREAM_BYTES = 18;
 
 function createSpdyPorts(

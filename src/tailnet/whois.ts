@@ -33,7 +33,10 @@ export interface WhoisOptions {
 }
 
 export interface Whois extends IdentitySource {
-  /** Drops all cached responses, and the responses of requests in progress. Called after a change of the tailnet. */
+  /**
+   * Drops all cached responses, and the responses of requests in progress. Called when nodes of the tailnet or the
+   * state of tailscaled may have changed.
+   */
   flush(): void;
 }
 

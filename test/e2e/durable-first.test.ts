@@ -29,7 +29,8 @@ async function recordedOutput(recorder: RoleProcess): Promise<string> {
 }
 
 describe('a gateway that shows only what is durable', () => {
-  // Tests only one line number, because each case waits a minute until the recorder marks the session as interrupted.
+  // Kills both processes only after line 41. Each further case would wait a minute until the recorder marks the
+  // session as interrupted.
   it('has recorded all that was seen when it and its recorder are killed', async () => {
     const line = 41;
     await using cleanup = new AsyncDisposableStack();

@@ -122,7 +122,7 @@ async function markedBeyond(store: RecordingStore, key: PublicKey, copy: string)
   });
 }
 
-/** Returns the durable bytes of every session in the published log, by the id of the recording. */
+/** Returns a map from each recording id in the published logs to the number of durable bytes of the session. */
 async function durableBytes(store: RecordingStore, key: PublicKey): Promise<ReadonlyMap<string, number>> {
   const { logs } = await readLogs(store, [key]);
   const { allStarts, courses } = indexLogs(logs);

@@ -32,7 +32,7 @@ export interface Options {
   readonly headers?: readonly string[];
   /** Handles the gateway's upgrade request. Default: a shell that echoes its input. */
   readonly script?: (socket: Duplex) => void;
-  /** Returns the viewer who sends a request to the recorder. Default: bob. */
+  /** Returns the viewer that the recorder identifies for a request. Default: bob. */
   readonly viewer?: () => Viewer;
   readonly viewers?: readonly string[];
 }

@@ -15,13 +15,13 @@ import { LAST_SET } from '../workload/proxy-specs.ts';
 export interface Standing {
   /** StatefulSets of proxies. */
   readonly statefulSets: readonly KubeObject[];
-  /** State Secrets of proxies, by name. */
+  /** State Secrets of proxies. Map keys: name of the Secret. */
   readonly secrets: ReadonlyMap<string, KubeObject>;
   /** EndpointSlices of the headless Services of proxies. */
   readonly slices: readonly KubeObject[];
   /** Front Services of egress groups. */
   readonly fronts: readonly KubeObject[];
-  /** ConfigMaps that record the owners of tailnet names, by the uid of the owner. */
+  /** Names of the ConfigMaps that record the owners of tailnet names. Map keys: uid of the owner. */
   readonly owned: ReadonlyMap<string, readonly string[]>;
 }
 
@@ -51,7 +51,7 @@ const sliceSchema = z.object({
  */
 const MAX_NAME = 253;
 
-/** Addresses by name: lower case, no trailing dot, sorted. */
+/** Sorted addresses of DNS names. Keys: names in lower case without trailing dot. */
 export type NameTable = ReadonlyMap<string, readonly string[]>;
 
 /**

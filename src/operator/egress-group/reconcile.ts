@@ -62,7 +62,7 @@ export interface EgressChoices {
 interface Seen {
   readonly group: NodeGroup;
   readonly members: readonly Member[];
-  /** Fronts by the key of their Service. */
+  /** Fronts of existing Services. Map keys: key of the Service. */
   readonly fronts: ReadonlyMap<string, ServiceFront>;
   /** Fronts of Services that no longer exist. */
   readonly leaving: readonly ServiceFront[];

@@ -16,7 +16,7 @@ export interface GatewayFacts {
   readonly hostname: string;
   readonly node: ServingNode;
   readonly secrets: ReadonlyMap<string, TlsSecret>;
-  /** Returns the Services that are backends of a route, by name. */
+  /** Returns the Services that are backends of a route, with their names as map keys. */
   readonly servicesOf: (route: HttpRoute) => ReadonlyMap<string, KubeObject>;
   readonly nowMs: number;
 }

@@ -21,7 +21,7 @@ interface GatewayStatus {
   readonly listeners: readonly object[];
 }
 
-/** Desired conditions, by type. */
+/** Desired conditions, each with its type. */
 type Verdicts = readonly (readonly [type: string, Verdict])[];
 
 /** @returns undefined if nothing changes */

@@ -20,7 +20,7 @@ export interface Allocation {
   readonly hosts?: readonly string[] | undefined;
 }
 
-/** Allocations by the key of a member. */
+/** Allocations of members. Map keys: key of the member. */
 export type Allocations = ReadonlyMap<string, Allocation>;
 
 const allocationsSchema = z.record(

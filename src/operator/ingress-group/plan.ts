@@ -167,7 +167,9 @@ function portsOf(ports: readonly number[]): object {
   return Object.fromEntries(ports.map((port) => [port, port === 443 ? { HTTPS: true } : { HTTP: true }]));
 }
 
-/** Returns for each Ingress, by its key, the hosts in its rules that another Ingress of the group serves instead. */
+/**
+ * Returns a map from the key of an Ingress to the hosts in its rules that another Ingress of the group serves instead.
+ */
 export function takenHosts(exposures: readonly ServedMember[]): ReadonlyMap<string, readonly string[]> {
   const owners = ownersOfHosts(exposures);
   const taken = new Map<string, readonly string[]>();
@@ -178,7 +180,7 @@ export function takenHosts(exposures: readonly ServedMember[]): ReadonlyMap<stri
   return taken;
 }
 
-/** Returns for each member, by its key, the hosts and ports that the group serves in route mode. */
+/** Returns a map from the key of each member to the hosts and ports that the group serves in route mode. */
 export function servedHosts(exposures: readonly ServedMember[]): ReadonlyMap<string, readonly string[]> {
   const byMember = Map.groupBy(ownersOfHosts(exposures), ([, { member }]) => member.key);
   return new Map([...byMember].map(([key, owned]) => [key, owned.map(([host]) => host)]));

@@ -66,7 +66,7 @@ export async function dnsNameOf(
   return secret === undefined ? undefined : readNodeState(secret).dnsName;
 }
 
-/** Returns the existing Services that are not being deleted, by name. */
+/** Returns the existing Services that are not being deleted, with their names as map keys. */
 export async function servicesNamed(
   { cache }: Pick<ReconcilerDeps, 'cache'>,
   namespace: string | undefined,

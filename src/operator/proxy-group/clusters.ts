@@ -58,7 +58,7 @@ export function secretSelector(format: SecretFormat, selector: string): string {
 
 /** Clusters that the gateways of a group serve. */
 export interface ServedClusters {
-  /** Names of the Secrets that the gateways may read, by format. */
+  /** Names of the Secrets of each format that the gateways may read. */
   readonly secrets: Readonly<Record<SecretFormat, readonly string[]>>;
   readonly verdict: GroupVerdict;
 }

@@ -15,7 +15,10 @@ export interface Approvals {
 }
 
 export function createApprovals({ log }: Pick<ReconcilerDeps, 'log'>): Approvals {
-  /** Routes that this process has approved, by node. With this cache, a reconciliation needs no request. */
+  /**
+   * Routes that this process has approved. Map keys: id of the node. With this cache, a reconciliation needs no
+   * request.
+   */
   const approved = new Map<string, string>();
 
   async function approve(

@@ -184,7 +184,7 @@ const NO_NODE: NodeState = {
  */
 export class KeyKeeper {
   readonly #deps: KeyKeeperDeps;
-  /** Limiters by uid of the resource. */
+  /** Rate limiters of resources. Map keys: uid of the resource. */
   readonly #limiters = new Map<string, ReissueLimiter>();
 
   constructor(deps: KeyKeeperDeps) {

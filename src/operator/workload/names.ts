@@ -75,7 +75,7 @@ export function nameSelection(namespace: string): Selection {
   return { kind: KINDS.configMap, namespace, labelSelector: OWNER };
 }
 
-/** Returns the names of these ConfigMaps, by the uid of the owner. */
+/** Returns a map from the uid of each owner to the names of these ConfigMaps. */
 export async function namesByOwner({
   cache,
   options,

@@ -11,7 +11,10 @@ import {
 } from './workload.ts';
 
 export interface Observed {
-  /** Secrets by name. Each has the labels of the group, or a name that the group needs. */
+  /**
+   * Secrets of the group. Map keys: name of the Secret. Each Secret has the labels of the group, or a name that the
+   * group needs.
+   */
   readonly secrets: ReadonlyMap<string, KubeObject>;
   /** ServiceAccounts with the group's labels, whatever their name is. */
   readonly serviceAccounts: readonly KubeObject[];
@@ -22,13 +25,13 @@ export interface Observed {
   readonly disruptionBudget: KubeObject | undefined;
   /** Services that have the labels or the name of the group; empty if the resource owns all its objects. */
   readonly services: readonly KubeObject[];
-  /** Uids of existing pods in any state, by name. */
+  /** Uids of existing pods in any state. Map keys: name of the pod. */
   readonly pods: ReadonlyMap<string, string>;
 }
 
 type Reader = Pick<KubeClient, 'get' | 'list'>;
 
-/** Reads the objects of a group, by their labels or by the names that the group needs. */
+/** Reads the objects of a group. Finds them through their labels or through the names that the group needs. */
 export async function observe(client: Reader, group: NodeGroup, namespace: string): Promise<Observed> {
   const { name } = group;
   const listed = async (kind: ResourceKind, metadataOnly: boolean): Promise<readonly KubeObject[]> =>

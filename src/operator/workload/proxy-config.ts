@@ -42,9 +42,9 @@ export interface ConfigChoices {
 }
 
 /**
- * Returns the files by name. containerboot selects the file with the highest version that it supports, and reads the
- * file again after changes. A configuration always contains the list of routes, because tailscaled advertises a route
- * until it reads a list that lacks this route.
+ * Returns the configuration files, with their names as keys. containerboot selects the file with the highest version
+ * that it supports, and reads the file again after changes. A configuration always contains the list of routes,
+ * because tailscaled advertises a route until it reads a list that lacks this route.
  *
  * @param authKey undefined after the node has joined
  */

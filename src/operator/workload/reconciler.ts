@@ -223,7 +223,10 @@ export interface ReconcilerSpec<Resource> {
 
 /** Creates the reconciler of one kind of resource. */
 export function createReconciler<Resource>(deps: ReconcilerDeps, pass: ReconcilerSpec<Resource>): Reconciler {
-  /** Uids of resources by name. After a resource was deleted, its uid identifies the state to discard. */
+  /**
+   * Uids of resources. Map keys: name of the resource. After a resource was deleted, its uid identifies the state to
+   * discard.
+   */
   const uids = new Map<string, string>();
 
   function forget(name: string): void {

@@ -182,8 +182,8 @@ export function createHeadWatch(
 }
 
 /**
- * Maximum bytes of long heads that a connection may send in one burst, and after the burst in each second. The bytes
- * are counted after decompression. The compressed heads can be a thousand times smaller.
+ * Maximum number of bytes of long heads that a connection may send in one burst, and after the burst in each second.
+ * The bytes are counted after decompression. The compressed heads can be a thousand times smaller.
  */
 const HEAD_BYTES_PER_SECOND = 4 * 1024 * 1024;
 export const TOO_MANY_LONG_HEADS = new TailcastError(

@@ -48,7 +48,7 @@ export interface PumpDeps extends AccountDeps {
    * the policy requires it.
    */
   recordApiRequest(record: ApiRequestRecord): Promise<void>;
-  /** Maximum bytes of a request body in an event. */
+  /** Maximum number of bytes of a request body in an event. */
   readonly eventBodyBytes: number;
   /**
    * Maximum time without new bytes of a request body while the response has not begun, in milliseconds. Bytes of

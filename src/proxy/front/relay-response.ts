@@ -10,9 +10,8 @@
 import { OutgoingMessage, ServerResponse, type IncomingMessage } from 'node:http';
 
 /**
- * Maximum unsent bytes for which `end()` does not wait, because waiting needs a separate system call per
- * response. With more unsent bytes `end()` waits, so that pipelined responses for a slow client do not
- * accumulate.
+ * Maximum number of unsent bytes for which `end()` does not wait, because waiting needs a separate system call per
+ * response. With more unsent bytes `end()` waits, so that pipelined responses for a slow client do not accumulate.
  */
 const MAX_UNSENT_BYTES = 64 * 1024;
 

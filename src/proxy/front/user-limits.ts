@@ -14,8 +14,8 @@ export interface UserLimitValues {
   /** Pending bytes of request and response bodies above which the user cannot start a new request. */
   readonly bytes: number;
   /**
-   * Maximum bytes of the long heads of all requests that the gate has not admitted yet. One address may use half of the
-   * bytes that other addresses leave free.
+   * Maximum number of bytes of the long heads of all requests that the gate has not admitted yet. One address may use
+   * half of the bytes that other addresses leave free.
    */
   readonly headBytes: number;
 }

@@ -16,7 +16,7 @@ export interface AccountDeps {
 
 /** Created with the request; call `close` at the end. */
 export class Account {
-  /** Bytes of the request body, or bytes that the client sent after a 101 response. */
+  /** Number of bytes of the request body, or number of bytes that the client sent after a 101 response. */
   requestBytes = 0;
   responseBytes = 0;
   /** True if the duration of the request says nothing about the speed of the gateway, as for a watch. */

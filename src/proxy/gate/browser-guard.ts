@@ -48,8 +48,9 @@ export function refuseForeignPages(fields: BrowserFields, { hostNames, dashboard
 }
 
 /**
- * True if the user followed a link: the browser shows the response in its own tab, and the linking page cannot read it.
- * False for a link that opens in a frame. `Origin` is not checked, because browsers omit it when a user follows a link.
+ * Returns true if the user followed a link: the browser shows the response in its own tab, and the linking page cannot
+ * read it. Returns false if the link opens in a frame. `Origin` is not checked, because browsers omit it when a user
+ * follows a link.
  *
  * @param rawHeaders flat, as received
  */

@@ -25,8 +25,8 @@ import type { ProgramPages } from './browser-pages.ts';
  * - `ephemeralContainers`: a write to `pods/ephemeralcontainers`; it may contain a command
  * - `accessChange`: a write to RBAC, admission rules, API services, custom resource definitions, certificate
  *   requests, Secrets, tokens of service accounts, or ConfigMaps of `kube-system` that grant access
- * - `workload`: a create, update or patch of pods, pod templates and built-in workloads; it contains
- *   commands
+ * - `workload`: a create, update or patch of pods, pod templates and built-in workloads,
+ *   which contain commands
  * - `customResource`: a create, update or patch of an object or subresource in an API group that is not
  *   built into Kubernetes
  * - `secretRead`: a get, list or watch of Secrets

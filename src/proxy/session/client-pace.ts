@@ -13,7 +13,7 @@ import { DrainRate } from './drain-rate.ts';
 
 /** Time for which output may continue after Ctrl-C, in addition to the round-trip time, in milliseconds. */
 const AHEAD_MS = 100;
-/** Minimum bytes in flight, also for a slow client. */
+/** Minimum number of bytes in flight, also for a slow client. */
 const LEAST_AHEAD_BYTES = 64 * 1024;
 const RATE_MS = 500;
 /**

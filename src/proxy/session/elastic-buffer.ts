@@ -27,7 +27,7 @@ import type { SpillFile } from './spill-file.ts';
 export interface ElasticLimits {
   /** Returns the maximum number of bytes in memory. Further bytes go to the file. Called repeatedly. */
   readonly memoryBytes: () => number;
-  /** Maximum bytes in the file; 0 disables the file. */
+  /** Maximum number of bytes in the file; 0 disables the file. */
   readonly diskBytes: number;
 }
 
@@ -126,8 +126,8 @@ export class ElasticBuffer {
   /**
    * Removes and returns at most `max` bytes. Returns undefined if the queue is empty, or while the next bytes
    * are being read from the file.
-   * @param together true to copy bytes of several blocks into one buffer; false for bytes of one block, see
-   * `BlockQueue`
+   * @param together if true, copies bytes of several blocks into one buffer; if false, returns bytes of only one
+   * block, see `BlockQueue`
    */
   take(max: number, together = false): Taken | undefined {
     if (this.#front.size === 0) this.#promote();

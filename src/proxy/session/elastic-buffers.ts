@@ -6,11 +6,13 @@ import { openSpillFile } from './spill-file.ts';
 
 /** Limits of the elastic buffers, in bytes. */
 export interface BufferSettings {
-  /** Maximum bytes of one session, in memory and in its file. */
+  /** Maximum number of bytes of one session in memory. */
   readonly memoryBytes: number;
+  /** Maximum number of bytes of one session in its file. */
   readonly diskBytes: number;
-  /** Maximum bytes of all sessions in total, in memory and in their files. Users share these bytes, see `Shares`. */
+  /** Maximum number of bytes of all sessions together in memory. Users share these bytes, see `Shares`. */
   readonly totalMemoryBytes: number;
+  /** Maximum number of bytes of all sessions together in their files. Users share these bytes, too. */
   readonly totalDiskBytes: number;
   /** Directory of the files. */
   readonly directory: string;

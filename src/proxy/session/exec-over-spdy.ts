@@ -79,7 +79,7 @@ const NO_BYTES = new Uint8Array(0);
 /** First version in which the client can close stdin (close signal). */
 const CLOSE_SINCE = 5;
 /**
- * Maximum bytes, including frame headers, that are joined in one turn of the event loop: about one block of
+ * Maximum number of bytes, including frame headers, that are joined in one turn of the event loop: about one block of
  * memory.
  */
 const MAX_TOGETHER_BYTES = 48 * 1024;

@@ -139,7 +139,8 @@ function keyOf({ nodeId, user = '' }: SessionWatcher): string {
 }
 
 /**
- * True if the rule names the watcher as a moderator. False for the user of the session, even at another node.
+ * Returns true if the rule names the watcher as a moderator. Returns false if the watcher is the user of the session,
+ * even at another node.
  */
 function isModerator(
   { moderators: { users, tags } }: Pick<ModerationRule, 'moderators'>,

@@ -30,18 +30,21 @@ const MAX_ALONE_BYTES = 8 * 1024;
 /** Maximum size of several pieces that are copied and joined into one write. */
 const MAX_CORKED_BYTES = 16 * 1024;
 /**
- * Maximum bytes that are taken from the buffer at once. Measured with `cat` of a text file, while the client sees
- * output only after the recorder has stored it: 21 MB/s if single pieces are taken, 42 MB/s with 64 KiB, 58 MB/s with
- * this value. Without a limit, the relay reaches 90 MB/s but needs three times the memory, because blocks above 256 KiB
- * are not pooled.
+ * Maximum number of bytes that are taken from the buffer at once. Measured with `cat` of a text file, while the client
+ * sees output only after the recorder has stored it: 21 MB/s if single pieces are taken, 42 MB/s with 64 KiB, 58 MB/s
+ * with this value. Without a limit, the relay reaches 90 MB/s but needs three times the memory, because blocks above
+ * 256 KiB are not pooled.
  */
 const MAX_TAKEN_BYTES = 128 * 1024;
 /**
- * Maximum bytes that the tap parses in one turn of the event loop. After that, the event loop can read from
+ * Maximum number of bytes that the tap parses in one turn of the event loop. After that, the event loop can read from
  * the sockets, which takes far less time than parsing.
  */
 const MAX_TURN_BYTES = 256 * 1024;
-/** Maximum bytes that wait for the sink before the tap stops reading, unless the memory of all sessions is scarce. */
+/**
+ * Maximum number of bytes that wait for the sink before the tap stops reading, unless the memory of all sessions is
+ * scarce.
+ */
 const MAX_AHEAD_OF_SINK_BYTES = 4 * 1024 * 1024;
 /**
  * Maximum number of held bytes, and maximum time for which bytes are held without a new chunk. Above either limit, the

@@ -6,8 +6,8 @@
 import { TailcastError } from '../../errors.ts';
 
 /**
- * Maximum bytes of the extensions of one chunk, and of all trailers of a body. API servers send no extensions
- * and no trailers.
+ * Maximum number of bytes of the extensions of one chunk, and of all trailers of a body. API servers send no
+ * extensions and no trailers.
  */
 const MAX_CHUNK_EXTENSION_BYTES = 4 * 1024;
 const MAX_TRAILER_BYTES = 64 * 1024;
@@ -56,7 +56,7 @@ class Scanner implements ChunkedScanner {
   #remaining = 0;
   #extension = 0;
   #trailerText = '';
-  /** Bytes of the current trailer line, without CR. */
+  /** Number of bytes of the current trailer line, without CR. */
   #lineLength = 0;
   #trailers: readonly string[] = NO_TRAILERS;
 

@@ -36,7 +36,7 @@ const LENGTH_BYTES = 4;
 export const END_MARK = Buffer.alloc(LENGTH_BYTES);
 const TAG_BYTES = 16;
 const LEAD_BYTES = 9;
-/** Bytes that a record needs in addition to its content. */
+/** Number of bytes that a record needs in addition to its content. */
 export const RECORD_OVERHEAD = LENGTH_BYTES + LEAD_BYTES + TAG_BYTES;
 /** Maximum content of one record. */
 export const MAX_RECORD_BYTES = 8 * 1024 * 1024;

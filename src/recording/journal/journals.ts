@@ -25,7 +25,7 @@ import { SessionJournal, type JournalRoom } from './session-journal.ts';
 export interface JournalOptions {
   readonly directory: string;
   readonly key: JournalKey;
-  /** Maximum bytes on disk for all sessions of the process. */
+  /** Maximum number of bytes on disk for all sessions of the process. */
   readonly maxBytes: number;
   readonly unixMs: () => number;
   readonly log: Logger;
@@ -93,7 +93,7 @@ export class Journals {
     };
   }
 
-  /** Bytes on disk. */
+  /** Number of bytes on disk. */
   get bytes(): number {
     return this.#bytes;
   }

@@ -90,7 +90,7 @@ export class Lease {
   #isNew: boolean;
   /** Time of the last lease or claim of this recorder. */
   #at = 0;
-  /** Times of the claims of this recorder, by the name of the recorder whose sessions it claimed. */
+  /** Time of each claim of this recorder. Keys: name of the recorder whose sessions were claimed. */
   readonly #claimed = new Map<string, number>();
   /**
    * Latest time in each lease, and the monotonic time when this recorder first read that value. Keys: name and owner.

@@ -96,7 +96,7 @@ class Takeover {
   readonly #adopting = new Set<string>();
   /** Names that this recorder has claimed, and the time of each claim. */
   readonly #claims = new Map<string, number>();
-  /** Reasons why sessions are unproven, by folder. */
+  /** Reasons why sessions are unproven. Map keys: folder of the session. */
   readonly #distrusted = new Map<string, Remembered>();
 
   constructor(options: TakeoverOptions) {

@@ -48,7 +48,7 @@ export interface EventBatches {
    * @throws TailcastError `STORE_FAILED`
    */
   append(time: string, event: string): Promise<void>;
-  /** Returns the batches that are not stored yet, by name. */
+  /** Returns the batches that are not stored yet, with their names as map keys. */
   waiting(): Promise<ReadonlyMap<string, string>>;
   /** Ends the open batch, and tries to store all batches. */
   close(): Promise<void>;

@@ -399,8 +399,8 @@ export class EvidenceLog {
     const byLog = [...Map.groupBy(segments, (segment) => segment.log)];
     const known = byLog.filter(([log]) => this.witnessed(log) !== undefined);
     const unknown = byLog.filter(([log]) => this.witnessed(log) === undefined);
-    // An attacker may add more names than one pass reads. Read known logs first, and unknown logs from a random
-    // position.
+    // An attacker may add more names than one pass reads. Read the known logs first, and then the unknown logs,
+    // starting with a random one.
     const start = randomInt(unknown.length + 1);
     for (const [log, ofLog] of [...known, ...unknown.slice(start), ...unknown.slice(0, start)]) {
       const head = await this.#newestHead(ofLog);

@@ -69,7 +69,7 @@ export interface ReviewsOptions {
 }
 
 export interface Reviews {
-  /** Returns all reviews, by recording. @throws TailcastError `STORE_FAILED` */
+  /** Returns all reviews, with recording ids as map keys. @throws TailcastError `STORE_FAILED` */
   all(): Promise<ReadonlyMap<string, Review>>;
   /** Adds a change. @returns the new review. @throws TailcastError `USAGE` if the recording has too many changes */
   change(recording: string, by: string, change: ReviewChange): Promise<Review>;

@@ -32,8 +32,8 @@ export interface SignedDocumentsOptions<T> {
 
 export interface SignedDocuments<T> {
   /**
-   * Returns the valid documents by name. Returns the same map until a document changes. @throws TailcastError
-   * `STORE_FAILED`
+   * Returns the valid documents, with their names as map keys. Returns the same map until a document changes.
+   * @throws TailcastError `STORE_FAILED`
    */
   all(): Promise<ReadonlyMap<string, T>>;
   /** Adds or removes a document that this recorder has written or removed. */

@@ -30,7 +30,7 @@ export type DocumentReader = Pick<DocumentStore, 'listDocuments' | 'readDocument
 /** A log in the store. */
 export interface ReadLog {
   readonly log: string;
-  /** Readable entries by number. */
+  /** Readable entries. Map keys: number of the entry. */
   readonly entries: ReadonlyMap<number, LogEntry>;
   /** Numbers of the entries with a trusted signature. If the set is empty, the log belongs to an unknown recorder. */
   readonly signed: ReadonlySet<number>;

@@ -23,9 +23,12 @@ export type RecordingReader = Pick<RecordingStore, 'list' | 'stat' | 'read'>;
 /** Log entries about recordings. */
 export interface LogIndex {
   readonly logs: ReadonlyMap<string, ReadLog>;
-  /** End entries, by id of the stored recording. Several recorders may have signed an end entry for one recording. */
+  /**
+   * End entries. Map keys: id of the stored recording. Several recorders may have signed an end entry for one
+   * recording.
+   */
   readonly ends: ReadonlyMap<string, readonly LoggedEnd[]>;
-  /** Positions of the start entries, by recording. */
+  /** Positions of the start entries. Map keys: id of the recording. */
   readonly starts: ReadonlyMap<string, { readonly log: string; readonly n: number }>;
 }
 

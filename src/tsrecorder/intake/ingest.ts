@@ -67,12 +67,12 @@ export class Ingest {
   readonly #options: IngestOptions;
   readonly #deps: SessionDependencies;
   readonly #entries = new Set<Entry>();
-  /** The sessions of each node, by its stable ID. */
+  /** Counts the sessions of each node. Keys: stable ID of the node. */
   readonly #slots = createKeyedCounter();
   readonly #byToken = new Map<string, Entry>();
   /**
-   * Number of upload bytes of each complete session, by token. The recorder repeats the last acknowledgement for an
-   * uploader that missed it.
+   * Number of upload bytes of each complete session. Map keys: token of the upload. The recorder repeats the last
+   * acknowledgement for an uploader that missed it.
    */
   readonly #ended = new BoundedMap<number>(MAX_REMEMBERED);
   readonly #unreadable: UnreadableSpools;

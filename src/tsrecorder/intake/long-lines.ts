@@ -6,7 +6,7 @@ import type { KeyedCounter } from '../../keyed-counter.ts';
 const SHORT_LINE_BYTES = 64 * 1024;
 
 export interface LongLinesOptions {
-  /** Bytes of long lines of all sessions, by stable node ID. */
+  /** Number of bytes of long lines in all sessions of a node. Keys: stable node IDs. */
   readonly counter: KeyedCounter;
   /** Maximum of these bytes. One node may use at most half of the bytes that other nodes leave free. */
   readonly maxBytes: number;

@@ -97,7 +97,7 @@ function createUploadMetrics({ counter, labelled, histogram }: MetricMakers) {
   };
 }
 
-/** Number of open connections by listener. */
+/** Number of open connections of each listener. */
 function createConnectionGauge(registry: Registry): Gauge<'listener'> {
   const gauge = new Gauge({
     name: 'tailcast_recorder_connections',

@@ -39,7 +39,7 @@ interface Pending {
 
 export class SessionOrders implements LiveOrders {
   readonly #pending = new Map<string, Pending>();
-  /** Confirmed watch orders, by viewer. */
+  /** Confirmed watch orders. Map keys: node id and user of the viewer. */
   readonly #watchers = new BoundedMap<{ readonly order: SessionOrder; repeatedMs: number }>(MAX_WATCHERS);
   readonly #confirmMs: number;
   readonly #nowMs: () => number;

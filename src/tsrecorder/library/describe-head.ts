@@ -5,8 +5,8 @@ import type { CastHead } from './cast-head.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 
 /**
- * Commands after the removal of secrets, by header. They are cached because the search for secrets is slow for a long
- * command, and each request for a list describes running sessions again.
+ * Commands after the removal of secrets. Map keys: header of the cast. The commands are cached because the search for
+ * secrets is slow for a long command, and each request for a list describes running sessions again.
  */
 const shownCommands = new WeakMap<CastHead, string>();
 

@@ -70,8 +70,8 @@ export function createDescriber(store: ReadableStore, maxCached: number, trustOf
 }
 
 /**
- * Descriptions by recording. If the cache exceeds a limit (`maxCount` or {@link MAX_CACHED_LENGTH}), the oldest
- * descriptions are dropped.
+ * Cached descriptions of recordings. Map keys: id of the recording. If the cache exceeds a limit (`maxCount` or
+ * {@link MAX_CACHED_LENGTH}), the oldest descriptions are dropped.
  */
 class DescriptionCache {
   readonly #entries = new Map<

@@ -73,7 +73,7 @@ export interface Presentation {
   readonly withoutTerminal: boolean;
 }
 
-/** Returns the properties of a recording, or undefined if players can display its cast without changes. */
+/** Returns the reasons why the cast of a recording must be changed for players. Returns undefined if there are none. */
 export function presentationOf({ recording, resizeOrder }: CatalogEntry): Presentation | undefined {
   const rowsFirst = resizeOrder === 'rowsFirst';
   const withoutTerminal = recording.width === 0 || recording.height === 0;

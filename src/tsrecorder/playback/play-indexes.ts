@@ -57,7 +57,10 @@ export interface PlayIndexes {
    * `find`.
    */
   transcript(entry: CatalogEntry): Promise<Buffer | PlayIndexPending>;
-  /** Returns the existing thumbnails by recording, and starts builds for some of the missing thumbnails. */
+  /**
+   * Returns the existing thumbnails, with recording ids as map keys. Also starts builds for some of the missing
+   * thumbnails.
+   */
   thumbnails(entries: readonly CatalogEntry[]): Promise<ReadonlyMap<string, ThumbnailRows>>;
   /** Removes the files of removed recordings. */
   forget(ids: readonly string[]): Promise<void>;

@@ -46,7 +46,7 @@ export function touch(followed: Map<string, Followed>, session: Followed): void 
  * most sessions. If some sessions have no unread output, one of them is chosen. Otherwise a session is chosen only if
  * its owner has more sessions than `owner` has together with the new one. Returns undefined if no session can give way.
  *
- * @param followed sessions by id, the least recently read session first
+ * @param followed sessions in a map with session ids as keys, the least recently read session first
  */
 function sessionToDrop(followed: ReadonlyMap<string, Followed>, owner: string): string | undefined {
   const counts = new Map<string, number>();
@@ -69,7 +69,7 @@ function isRead({ isDone, entry, fed }: Followed): boolean {
 
 /** Running sessions that gave way, and have no unread output. */
 export class RestingSessions {
-  /** Number of bytes that were read, by id. */
+  /** Number of bytes that were read from each session. Map keys: id of the session. */
   readonly #read = new Map<string, number>();
 
   /** Called with a session that gave way. */

@@ -19,7 +19,7 @@ const MAX_JOBS = 8;
 /** Long recordings of one indexer. */
 export class LongRecordings {
   readonly #queue = new FairQueue<string>();
-  /** Jobs by user of the recording. */
+  /** Jobs for long recordings. Map keys: user of the recording. */
   readonly #jobs = new Map<string, Job>();
   /** Work units that long recordings may use while short recordings wait. */
   #credit = 0;

@@ -52,11 +52,11 @@ export function createLiveSockets(options: LiveSocketOptions): LiveSockets {
     handleProtocols: (offered) => (offered.has(LIVE_SUBPROTOCOL) ? LIVE_SUBPROTOCOL : false),
   });
 
-  /** Live views by viewer. */
+  /** Counts the live views of each viewer. */
   const slots = createKeyedCounter();
   /**
-   * Tailnet node ids of viewers that a gateway has named, by request. The response to the upgrade repeats the node id,
-   * which confirms to the gateway that the recorder accepted this viewer.
+   * Tailnet node ids of viewers that a gateway has named. Map keys: request of the gateway. The response to the
+   * upgrade repeats the node id, which confirms to the gateway that the recorder accepted this viewer.
    */
   const named = new WeakMap<IncomingMessage, string>();
   server.on('headers', (headers, request) => {

@@ -91,7 +91,7 @@ export interface Uploads {
 export const NO_UPLOADS: Uploads = { request: () => false, stream: () => false, upgrade: () => false };
 
 interface UploadState extends UploadOptions {
-  /** Bytes of events in memory, by stable node ID. */
+  /** Number of bytes of events in memory for each stable node ID. */
   readonly eventBytes: KeyedCounter;
 }
 type Accepted = Extract<UploaderIdentity, { kind: 'accepted' }> & ConnectionPeer;

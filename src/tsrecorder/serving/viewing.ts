@@ -101,8 +101,8 @@ export function noRuleField(scope: Scope, { user, node }: Viewer): { readonly no
 }
 
 /**
- * True if a viewer may write comments and tags. False for viewers who use a portal, because portals forward no request
- * bodies.
+ * Returns true if a viewer may write comments and tags. Returns false for viewers who use a portal, because portals
+ * forward no request bodies.
  */
 export function mayReview(rules: readonly ViewRule[], viewer: Viewer): boolean {
   if (viewer.gateway !== undefined) return false;

@@ -4,7 +4,7 @@
  */
 import { JSON_ESCAPE_MODULE } from './json-escape-module.ts';
 
-/** Maximum bytes of text per call of the WebAssembly program, see `json-escape.wat`. */
+/** Maximum number of bytes of text per call of the WebAssembly program, see `json-escape.wat`. */
 const PIECE_BYTES = 64 * 1024;
 const INPUT = 64 * 1024;
 const OUTPUT = INPUT + PIECE_BYTES;

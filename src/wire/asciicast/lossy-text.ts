@@ -6,12 +6,12 @@
  * The output of a recorded `kubectl cp` is mostly random, so the CPU would mispredict about every third branch of a
  * byte-wise decoder. This code has no branches. Tables map four consecutive bytes to the fate of the first byte:
  * written as a separate character, part of a longer character, or covered by an earlier U+FFFD. Another table contains
- * the output of each byte. This output has at most six bytes, but the code always writes eight bytes. Measured on a
- * busy machine: this code takes 3.5 ms/MB, the same tables with branches 5 to 7 ms/MB, and `TextDecoder` with
- * `JSON.stringify` and encoding 22 ms/MB.
+ * the text that the decoder writes for each byte and fate. This text has at most six bytes, but the code always writes
+ * eight bytes. Measured on a busy machine: this code takes 3.5 ms/MB, the same tables with branches 5 to 7 ms/MB, and
+ * `TextDecoder` with `JSON.stringify` and encoding 22 ms/MB.
  */
 
-/** Maximum output bytes of one input byte (`\u001f`). */
+/** Maximum number of output bytes for one input byte; for example, 0x1f becomes `\u001f`. */
 export const MAX_ESCAPED_BYTES = 6;
 /** Number of bytes that `encodeLossy` may overwrite after the end of its result. */
 export const LOSSY_SLACK_BYTES = 8;

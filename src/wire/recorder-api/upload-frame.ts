@@ -34,8 +34,8 @@ const LINE_FEED = 0x0a;
 const NO_BYTES = new Uint8Array(0);
 
 /**
- * Maximum bytes of lines per byte of a frame. An output byte needs up to six bytes in the event and 4/3 bytes in
- * base64. The 13 header bytes of the frame leave enough space for the other text of the lines.
+ * Maximum number of bytes of lines per byte of a frame. An output byte needs up to six bytes in the event and 4/3
+ * bytes in base64. The 13 header bytes of the frame leave enough space for the other text of the lines.
  */
 export const MAX_LINE_BYTES_PER_FRAME_BYTE = 8;
 

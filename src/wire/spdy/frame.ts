@@ -89,7 +89,7 @@ export interface SpdyParser {
   push(chunk: Uint8Array): readonly SpdyEvent[];
   /** True between frames. Another frame can be inserted only at such a position. */
   readonly atBoundary: boolean;
-  /** Bytes since the end of the last frame; 0 at a boundary. */
+  /** Number of bytes since the end of the last frame; 0 at a boundary. */
   readonly partialBytes: number;
 }
 

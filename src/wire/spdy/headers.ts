@@ -59,7 +59,7 @@ const WINDOW_BYTES = 32 * 1024; // maximum distance in deflate (RFC 1951 §2)
 const METHOD_DEFLATE = 8; // compression method deflate (RFC 1950 §2.2, CM)
 const FLAG_DICTIONARY = 0x20; // flag for a preset dictionary (RFC 1950 §2.2, FDICT)
 const MAX_STORED_BYTES = 0xffff; // RFC 1951 §3.2.4
-/** Bytes by which the compressed form of a header block may exceed its content. */
+/** Number of bytes by which the compressed form of a header block may exceed its content. */
 const MAX_OVERHEAD_BYTES = 1024;
 
 /** Creates a decoder for one direction of one connection. Default limits are in `SPDY_HEADER_LIMITS`. */

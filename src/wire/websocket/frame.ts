@@ -60,8 +60,8 @@ export interface WebSocketPiece {
 
 export interface WebSocketScannerOptions {
   /**
-   * True for a client's direction, in which unmasked frames are rejected. False for a server's direction, in
-   * which masked frames are rejected (RFC 6455 §5.1).
+   * True if the frames come from a client; the scanner then rejects unmasked frames. If the frames come from a server,
+   * the scanner rejects masked frames (RFC 6455 §5.1).
    */
   readonly expectMask: boolean;
   /** Maximum payload of a frame, in bytes. Default: 32 MiB, the limit of Kubernetes servers. */
@@ -78,7 +78,7 @@ export interface WebSocketScanner {
   push(chunk: Uint8Array): readonly WebSocketPiece[];
   /** True between frames, even if a message is incomplete. */
   readonly atBoundary: boolean;
-  /** Bytes since the end of the last frame; 0 at a boundary. */
+  /** Number of bytes since the end of the last frame; 0 at a boundary. */
   readonly partialBytes: number;
 }
 

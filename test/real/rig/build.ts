@@ -49,7 +49,7 @@ const inFlight = new Map<PeerName, Promise<Programs>>();
  * Returns the programs and files of a peer, and builds or downloads missing ones, which needs the network. A suite with
  * its own network namespace cannot reach the network, so `suites.ts` names its peers, and `run.ts` builds them first.
  *
- * @returns absolute paths, by the name of the program or of the files
+ * @returns a map from the name of each program or folder of files to its absolute path
  * @throws GoMissingError if a build is needed without Go; Error with the compiler's output otherwise
  */
 export function ensurePeer(name: PeerName, report: Report = toStderr): Promise<Programs> {

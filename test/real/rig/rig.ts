@@ -1,5 +1,6 @@
 /**
- * A rig: a temporary folder, the programs that use it, and the removal of both.
+ * A rig: a temporary folder and the programs that use it. At its end, the rig stops the programs and deletes the
+ * folder.
  *
  * Programs are leaders of their own process groups and carry a marker in their environment. A reaper process kills all
  * of these programs if the process of the rig is killed.

@@ -62,8 +62,8 @@ export class AlertClaim {
   readonly #options: AlertClaimOptions;
   readonly #alert: Pick<Alert, 'id' | 'session'>;
   /**
-   * Time when each claim was first seen, by nonce. If an attacker restores an old claim, the recorder still uses the
-   * time when it first saw the claim.
+   * Time when each claim was first seen. Map keys: nonce of the claim. If an attacker restores an old claim, the
+   * recorder still uses the time when it first saw the claim.
    */
   readonly #seen = new Map<string, number>();
   #held: Claim | undefined;

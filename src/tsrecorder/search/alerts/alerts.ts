@@ -109,7 +109,7 @@ class RecorderAlerts implements Alerts {
   readonly #journal: AlertJournal;
   readonly #metrics: AlertMetrics;
   readonly #byId: ReadonlyMap<string, AlertRule>;
-  /** Rules about access requests, by id. */
+  /** Rules about access requests. Map keys: id of the rule. */
   readonly #accessRules: readonly (readonly [id: string, rule: AlertRule])[];
   readonly #senders: ReadonlyMap<string, WebhookSender>;
   /** Names of the rules that were switched off for at least one session because they were too slow. */

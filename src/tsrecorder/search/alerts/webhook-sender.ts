@@ -72,8 +72,8 @@ export class WebhookSender {
   readonly #options: SenderOptions;
   readonly #waiting = new Map<string, WaitingAlert>();
   /**
-   * Delay for all alerts of the webhook. The delay grows after connection failures. The webhook can also request a
-   * pause.
+   * Delay before the next request, whichever alert it contains. The delay grows with each connection failure, status
+   * 429 or status 5xx. The webhook can also request a pause.
    */
   readonly #backoff: Backoff;
   #notBefore = 0;

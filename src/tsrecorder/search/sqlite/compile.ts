@@ -30,7 +30,7 @@ export interface CompiledQuery {
    * FTS5 expression that contains only the words of the query, for a search within one session whose conditions match.
    */
   readonly words: string | undefined;
-  /** True if the query contains words to find in moments. */
+  /** True if at least one term of the query is compared with the text of moments. */
   readonly hasText: boolean;
   /** SQL condition on table `s`. */
   readonly where: string;

@@ -8,7 +8,7 @@ import { MOMENT_SPACE, NOTHING } from './database.ts';
 /** Size of the text of a compressed block, in characters. */
 const BLOCK = 65_536;
 
-/** Encoded moments: the words of each moment, and compressed blocks by the number of their first moment. */
+/** Encoded moments: the words of each moment, and compressed blocks, each with the number of its first moment. */
 export interface Packed {
   readonly texts: readonly Stored[];
   readonly blocks: readonly (readonly [first: number, bytes: Stored])[];
