@@ -18,7 +18,7 @@ const LEASE = '/apis/coordination.k8s.io/v1/namespaces/n/leases/l';
 const VM = '/apis/subresources.kubevirt.io/v1/namespaces/n/virtualmachineinstances/v';
 
 describe('classifyRequest', () => {
-  // name | method | target | class | class of an upgrade
+  // columns: name | method | target | class | class of an upgrade
   it.each(
     rowsOf(`
     E1 exec by SPDY | POST | ${POD}/exec?command=sh | exec | exec

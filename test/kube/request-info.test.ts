@@ -114,7 +114,7 @@ const OTHER = '/api/v1/namespaces/other';
 const OTHER_PROXY = '/api/v1/proxy/namespaces/other/pods/foo';
 
 describe("RequestInfo of Kubernetes' own cases", () => {
-  // method | target | verb | group | version | namespace | resource | subresource | name | parts
+  // columns: method | target | verb | group | version | namespace | resource | subresource | name | parts
   it.each(
     rowsOf(`
     GET | /api/v1/namespaces | list | - | v1 | - | namespaces | - | - | namespaces

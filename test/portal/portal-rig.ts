@@ -53,7 +53,7 @@ export interface PortalRig {
   readonly dialled: readonly Socket[];
 }
 
-/** Resources that are closed after the test, in the order of opening. */
+/** Resources in the order in which they were opened. They are closed in reverse order after the test. */
 export const stack: (() => unknown)[] = [];
 afterEach(async () => {
   for (const end of stack.splice(0).toReversed()) await end();

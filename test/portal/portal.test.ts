@@ -290,7 +290,7 @@ describe('recorders', () => {
     const { ask } = client('h1');
     expect((await ask({ path: LIST })).status).toBe(200);
     expect([silent.requests.length, recorder.requests.length]).toEqual([1, 1]);
-    // recorders that failed recently are tried last
+    // the portal tries recorders that failed recently after all others
     expect((await ask({ path: LIST })).status).toBe(200);
     expect([silent.requests.length, recorder.requests.length]).toEqual([1, 2]);
   });

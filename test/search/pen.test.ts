@@ -34,7 +34,7 @@ it.each([
   expect(hiddenIn(`${pen}topsecret\x1b[0m\r\n`)).toBe(9);
 });
 
-/** Returns a colour of a cell as `0xRRGGBB`. If the cell has no colour of its own, returns the preset. */
+/** Returns a colour of a cell as `0xRRGGBB`. If the cell has no colour of its own, returns `preset`. */
 function rgbOf(colour: CellColour, preset: number): number {
   if (colour === undefined) return preset;
   if (typeof colour === 'string') return Number.parseInt(colour.slice(1), 16);

@@ -21,7 +21,7 @@ export interface SpiedRequest {
 export interface RecorderSpy {
   readonly address: string;
   readonly requests: SpiedRequest[];
-  /** Number of open sockets of live views. */
+  /** Open sockets of live views. */
   readonly live: Set<Duplex>;
   /** True if the recorder accepts the viewer in the gateway's request. */
   trusting: boolean;

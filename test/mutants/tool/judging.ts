@@ -38,11 +38,11 @@ export const FOLDERS = [
   'src/tsrecorder/spool',
   'src/tsrecorder/store',
 ] as const;
-/** Files outside of these folders that are changed, too. */
+/** Files outside of these folders in which the tool makes changes, too. */
 const BARE = /^src\/(?:http2-fields|keyed-counter|process-identity|tsrecorder\/[^/]+)\.ts$/;
 const BARE_FOLDER = 'others';
 
-/** Files that are changed. */
+/** Returns the files in which the tool makes changes. */
 export function changedFiles(sources: readonly string[]): readonly string[] {
   return sources.filter((file) => folderOf({ file }) !== undefined).toSorted();
 }

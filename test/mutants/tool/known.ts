@@ -12,7 +12,7 @@ export interface KnownMutant {
 }
 
 const PATH = join(import.meta.dirname, 'known.json');
-/** Maximum number of changes that are kept per folder. */
+/** Maximum number of known changes per folder. */
 const KEPT = 1;
 
 const knownSchema = z.array(

@@ -11,7 +11,7 @@ export interface ControlDouble extends TailnetControl {
   readonly devices: Map<string, TailnetDevice>;
   /** Machine keys, by device. */
   readonly machineKeys: Map<string, string>;
-  /** Number of times that all nodes were listed. */
+  /** Number of requests that listed all nodes. */
   listed: number;
   readonly deleted: string[];
   readonly tags: Map<string, readonly string[]>;

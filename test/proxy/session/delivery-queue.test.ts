@@ -3,7 +3,9 @@ import { expect, it } from 'vitest';
 import { DeliveryQueue, type Wait } from '../../../src/proxy/session/delivery-queue.ts';
 import { NO_MARK } from '../../../src/recording/tap.ts';
 
-/** Returns the time in milliseconds in which a queue delivers small pieces, each of which waits for the recorder. */
+/**
+ * Returns the time in milliseconds that a queue needs to deliver small pieces, each of which waits for the recorder.
+ */
 async function deliveryMs(count: number): Promise<number> {
   let received = 0;
   const sink = new Writable({

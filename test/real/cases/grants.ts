@@ -1,4 +1,4 @@
-/** Grants. Each has two results: at the reference's API-server proxy, and at the gateway of tailcast. */
+/** Grants, each with its result at the reference's API-server proxy and its result at tailcast's gateway. */
 
 /**
  * Capability in the test policy that stands for `https://tailscale.com/cap/kubernetes`, because headscale rejects that

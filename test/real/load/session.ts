@@ -9,7 +9,7 @@ import { POD, type Recorder } from './site.ts';
 
 const SLOW_BYTES_PER_SECOND = 1_500_000;
 const PAUSE_MS = 3_000;
-/** Share of the output after which the recorder is paused. */
+/** Fraction of the output after which the recorder is paused. */
 const PAUSE_AT = 0.9;
 /**
  * A session that prints nothing for this time counts as hanging. Even a slow session prints something within this time.

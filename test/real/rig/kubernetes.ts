@@ -36,7 +36,10 @@ export interface KubernetesOptions {
   readonly apiServerFlags?: readonly string[];
 }
 
-/** Users of the API server by token. `impersonator` is a service account with only the right to impersonate. */
+/**
+ * Users of the API server, each with its own token. `impersonator` is a service account with only the right to
+ * impersonate.
+ */
 export type User = 'admin' | 'viewer' | 'nobody' | 'impersonator';
 
 export interface Kubernetes {

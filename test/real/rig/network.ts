@@ -25,7 +25,10 @@ export interface Entry {
   readonly env: Readonly<Record<string, string>>;
 }
 
-/** Without support for namespaces, the process starts normally, and its suite prints why it is skipped. */
+/**
+ * Returns how a process enters a new namespace. Without support for namespaces, the process starts normally, and its
+ * suite prints why it is skipped.
+ */
 export function enterNetwork(): Entry {
   const problem = problemOfMachine();
   if (problem !== undefined) return { command: [], env: { [VARIABLE]: problem } };

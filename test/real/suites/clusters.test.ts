@@ -50,7 +50,7 @@ describe('two clusters behind one gateway', () => {
     const { folder } = rig;
     recorder = await startTestRecorder(join(folder, 'recorder'), 'gateway.rig.ts.net');
     localApi = await startLocalApiDouble();
-    // every whois query returns alice, because queries contain a loopback address whose port varies
+    // returns alice for every whois query, because the test does not know the port of the queried loopback address
     Object.assign(localApi.whois, { get: () => alice });
     grant('*');
     const file = join(folder, 'clusters.yaml');

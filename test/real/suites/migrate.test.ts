@@ -51,7 +51,7 @@ let recorder: SiteRecorder;
 let archive: Archive;
 let gateway: SiteGateway;
 let operator: Program;
-/** Pods of the kubelet double share the host network. */
+/** A port that is free on this machine, because pods of the kubelet double share the host network. */
 let opsPort = 0;
 /**
  * A shell that was opened through the reference before the installation. Every step uses this shell until the reference

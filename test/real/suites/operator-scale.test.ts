@@ -13,10 +13,10 @@ import { type Kubernetes, startKubernetes } from '../rig/kubernetes.ts';
 import { type Program, type Rig, createRig } from '../rig/rig.ts';
 
 const COUNT = Number(process.env['REAL_SCALE_SERVICES'] ?? '500');
-/** Most Services of the cluster do not belong to the operator. */
+/** Number of Services in the cluster, most of which do not belong to the operator. */
 const ALL = 5000;
 const MOST_MIB = 150;
-/** Number of the operator's requests for one Service, from its creation until it is ready. */
+/** Maximum number of the operator's requests for one Service, from its creation until it is ready. */
 const MOST_REQUESTS = 60;
 const AT_ONCE = 16;
 

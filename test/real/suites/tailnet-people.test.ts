@@ -39,7 +39,7 @@ let tailnet: Tailnet;
 let proxy: TailnetNode;
 let recorder: SiteRecorder;
 let taggedRecorder: SiteRecorder;
-/** A node of mallory without a tag. Its name is forged. */
+/** Recorder at an untagged node of mallory, which has a forged name. */
 let foreignRecorder: SiteRecorder;
 let plain: SiteGateway;
 let served: SiteGateway;

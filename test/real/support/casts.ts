@@ -23,7 +23,7 @@ export interface CastSpec {
 export interface CastArchive extends AsyncDisposable {
   readonly url: string;
   readonly folder: string;
-  /** True for recordings that existed before the recorder started. */
+  /** Ids of the recordings that existed before the recorder started. */
   readonly ids: readonly string[];
   /** Puts a recording into the store. @returns its id */
   add(spec: CastSpec): string;

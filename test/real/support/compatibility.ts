@@ -8,7 +8,7 @@ import { fileURLToPath } from 'node:url';
 
 const PAGE = fileURLToPath(new URL('../compatibility.md', import.meta.url));
 
-/** Rows of the table of clients other than kubectl, to which several suites add rows. */
+/** Columns of the table of clients other than kubectl. Several suites add rows to this table. */
 export const CLIENT_COLUMNS = ['get', 'watch', 'exec', 'port-forward'] as const;
 
 export interface CompatibilityTable {

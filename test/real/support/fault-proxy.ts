@@ -12,7 +12,7 @@ export type Fault =
   | { readonly kind: 'pass' }
   /** The connection is closed before the request is forwarded. */
   | { readonly kind: 'refuse' }
-  /** The request is forwarded, and the connection breaks after this share of the response (head and body). */
+  /** The request is forwarded, and the connection breaks after this fraction of the response (head and body). */
   | { readonly kind: 'cut'; readonly part: number }
   | { readonly kind: 'status'; readonly status: number }
   | { readonly kind: 'delay'; readonly ms: number }

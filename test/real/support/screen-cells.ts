@@ -5,7 +5,7 @@ import { CLUSTER_WIDTHS } from '../../../src/screen/cluster-widths.ts';
 import { resizeWithoutWrapping } from '../../support/terminal-oracle.ts';
 import type { CastSpec } from './casts.ts';
 
-/** One cell as text: the character, and all attributes that differ from plain text. */
+/** Each cell as text: the character, and all attributes that differ from plain text. */
 export type Cells = readonly (readonly string[])[];
 
 export interface ShownScreen {
@@ -15,7 +15,7 @@ export interface ShownScreen {
   readonly misplaced: readonly string[];
 }
 
-/** Runs in the browser on the element of a selector. */
+/** A function that runs in the browser. Its argument is the selector of an element. */
 const READ = `((selector) => {
   const terminal = document.querySelector(selector);
   if (terminal === null) return undefined;

@@ -136,7 +136,7 @@ describe('a file of a journal', () => {
       const lines = PARTS.slice(0, index + 1).filter(([name]) => name === 'lines').length;
       expect(readJournal(before, key)).toMatchObject({ ending: 'whole' });
       expect(readJournal(before, key).lines).toHaveLength(lines);
-      // a process can be killed between two pages of one write
+      // cuts a record at each byte, because a process can be killed between two pages of one write
       for (let cut = 1; cut < record.length && index > 0; cut += 1) {
         const half = Buffer.from(torn);
         half.set(record.subarray(0, cut), at);

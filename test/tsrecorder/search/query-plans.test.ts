@@ -1,6 +1,6 @@
 /**
  * SQLite's query plans for lists and searches. No query may scan a table that grows with the number of sessions, unless
- * the scan returns results in their order.
+ * the scan returns the results in the required order.
  */
 import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

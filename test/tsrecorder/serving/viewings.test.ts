@@ -24,7 +24,7 @@ it('a viewing is recorded once, until it is silent or lasts for a long time', as
   later(99);
   await look('a');
   expect(recorded).toEqual(['a']);
-  // 250 seconds after the start of the viewing
+  // this view is 250 seconds after the start of the viewing
   later(52);
   await look('a');
   expect(recorded).toEqual(['a', 'a']);
