@@ -71,7 +71,7 @@ export function classifyRequest(info: RequestInfo, request: { readonly upgrade: 
   return isSecretRead(info) ? 'secretRead' : 'streamUpgrade';
 }
 
-/** Paths without a resource that kube-apiserver serves, also below the prefix of a cluster. */
+/** Paths that kube-apiserver serves and that name no resource, also below the prefix of a cluster. */
 const KUBERNETES_PATH = new RegExp(
   [
     String.raw`^(?:(?:\/k8s)?\/clusters\/[^/]+)?(?:\/?$|\/api(?:\/[^/]+)?\/?$|\/apis(?:\/[^/]+){0,2}\/?$`,

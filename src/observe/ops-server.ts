@@ -28,7 +28,10 @@ export interface MetricsText {
   metrics(): Promise<string>;
 }
 
-/** Maximum number of connections. A further connection closes the oldest one, because probes take only milliseconds. */
+/**
+ * Maximum number of connections. A further connection closes the oldest one. Probes take only milliseconds, so the
+ * oldest connection is probably unused.
+ */
 const MAX_CONNECTIONS = 64;
 
 /**

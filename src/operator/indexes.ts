@@ -45,7 +45,7 @@ export const INGRESSES_BY_GROUP = indexBy(INGRESSES, namedGroup);
 /** Services that have the finalizer of a group, under the key `true`. */
 export const MARKED_SERVICES = indexBy(SERVICES, (one) => (hasGroupFinalizer(one) ? ['true'] : []));
 export const MARKED_INGRESSES = indexBy(INGRESSES, (one) => (hasGroupFinalizer(one) ? ['true'] : []));
-/** Ingresses by the `<namespace>/<name>` of each Service in their paths. */
+/** Index of Ingresses; the keys are the `<namespace>/<name>` of each Service in their paths. */
 export const INGRESSES_BY_BACKEND = indexBy(INGRESSES, (ingress) =>
   backendNames(parseIngress(ingress)).map((name) => `${ingress.metadata.namespace ?? ''}/${name}`),
 );

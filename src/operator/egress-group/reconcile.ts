@@ -169,7 +169,7 @@ interface Prepared {
   readonly fronts: readonly ServiceFront[];
   readonly serving: ReadonlyMap<string, Serving>;
   readonly refusals: ReadonlyMap<string, MemberVerdicts>;
-  /** First failure; the others are logged. */
+  /** First failure; further failures are only logged. */
   readonly failure: Error | undefined;
 }
 
@@ -196,7 +196,7 @@ async function serve(deps: ReconcilerDeps, choices: EgressChoices, seen: Seen): 
   return unresolved ? LOOKUP_INTERVAL_MS - (now % LOOKUP_INTERVAL_MS) : undefined;
 }
 
-/** Prepares each Service. A failure for one Service does not stop the others. */
+/** Prepares each Service. If this fails for one Service, the other Services are still prepared. */
 async function prepareAll(
   deps: ReconcilerDeps,
   { servesUnclassed }: EgressChoices,

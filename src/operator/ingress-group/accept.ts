@@ -77,8 +77,8 @@ export async function exposuresOf(context: GroupContext, input: ReconcileInput):
     const { member, dnsName } = request;
     const isCertificatePending = dnsName !== undefined && domains.includes(dnsName) && !filled.has(dnsName);
     const web = webOf(input, request, addresses);
-    // In route mode only this group has the addresses, so no other cluster could serve the callers. Members without
-    // ready endpoints then stay advertised.
+    // In route mode, members without ready endpoints stay advertised, because only this group has their addresses, so
+    // no other cluster could serve the callers.
     const unready = mode === 'service' && member.type === 'svc' && !candidates.hasReadyEndpoint(member);
     return [{ member, addresses, dnsName, web, isCertificatePending, unready, hosts: before?.hosts ?? [] }];
   });

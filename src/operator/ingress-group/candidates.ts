@@ -147,8 +147,8 @@ export function hasGroup({ groups }: Candidates, member: GroupMember): boolean {
 }
 
 /**
- * Returns members that have a group's finalizer, although no group serves them or has allocations for them. A deleted
- * group or another operator has left the finalizer behind.
+ * Returns members that have a group's finalizer, although no group serves them or has allocations for them. Such a
+ * finalizer is a remainder of a deleted group or of another operator.
  */
 export function strayMembers(candidates: Candidates): readonly GroupMember[] {
   const listed = new Set(

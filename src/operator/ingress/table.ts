@@ -22,14 +22,14 @@ export interface TablePlan {
 }
 
 /**
- * Listen addresses of `tailcast ingress`, by the port that clients use. The address is not 127.0.0.1, because a
+ * Maps the port that clients use to the listen address of `tailcast ingress`. The address is not 127.0.0.1, because a
  * userspace tailscaled forwards connections from the tailnet to 127.0.0.1. On that address, a peer could connect
  * directly and send its own PROXY header.
  */
 const LISTENERS = { '443': '127.0.0.77:8443', '80': '127.0.0.77:8080' } as const;
 /**
- * Maximum total size of the certificates of one Ingress, in bytes. They are copied into one Secret, which has at most 1
- * MiB.
+ * Maximum total size of the certificates of one Ingress, in bytes. The certificates are copied into one Secret, which
+ * has at most 1 MiB.
  */
 export const MAX_CERTIFICATE_BYTES = 512 * 1024;
 

@@ -80,9 +80,9 @@ export function secretsOfPods(roles: readonly KubeObject[]): ReadonlySet<string>
 }
 
 /**
- * Decides which Secrets are clusters of the group. If several Secrets describe clusters with the same name, the oldest
- * Secret is used. A Secret with an invalid kubeconfig stays in the Role of the gateways, because they still use the
- * last valid state of its cluster.
+ * Decides which Secrets describe clusters of the group. If several Secrets describe clusters with the same name, the
+ * oldest Secret is used. A Secret with an invalid kubeconfig stays in the Role of the gateways, because they still use
+ * the last valid state of its cluster.
  *
  * @param ofPods names of the Secrets that pods can change
  */

@@ -6,8 +6,8 @@ import { kindOf, KINDS, type DesiredObject, type KubeObject, type ManagedFields 
 import { belongsTo, type NodeGroup, type ObjectOwner } from './workload.ts';
 
 /**
- * Annotation with a digest of the applied object. If an update only removes fields, only the different digest shows
- * that the object has changed.
+ * Annotation with a digest of the applied object. If an update only removes fields, the existing object contains all
+ * desired fields, and only the digest shows the change.
  */
 const APPLIED = 'tailcast.dev/applied';
 

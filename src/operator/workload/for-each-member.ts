@@ -1,4 +1,4 @@
-/** Runs a task for each member of a group, or each route of a Gateway. One failure does not stop the others. */
+/** Runs a task for each member of a group, or each route of a Gateway. If a task fails, the other tasks still run. */
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 

@@ -89,8 +89,8 @@ export async function namesByOwner({
 }
 
 /**
- * True if the owner of these ConfigMaps owns the name of the node. A number at the end is ignored, because the control
- * server adds it if another node has the same name.
+ * True if one of these ConfigMaps records the owner of the node's name. A number at the end is ignored, because the
+ * control server adds it if another node has the same name.
  */
 export function ownsNodeName(owned: readonly string[], dnsName: string): boolean {
   const [label = ''] = dnsName.split('.', 1);

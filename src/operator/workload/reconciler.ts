@@ -363,7 +363,10 @@ export async function warnOfAll(
   await warn(deps, target, { reason: first.reason, message });
 }
 
-/** @param status new status; undefined writes nothing. The uid prevents writes to a new resource with the same name. */
+/**
+ * @param status new status; if undefined, nothing is written. The uid prevents writes to a new resource with the same
+ * name.
+ */
 export async function writeStatus(
   { client }: Pick<ReconcilerDeps, 'client'>,
   { kind, metadata: { namespace, name, uid } }: EventTarget,
@@ -374,7 +377,7 @@ export async function writeStatus(
   await client.patch(kind, { namespace, name, subresource: 'status' }, { kind: 'merge', body });
 }
 
-/** Writes the condition of a resource that has only one condition, if it has changed. */
+/** Writes the condition of a resource with only one condition, if the condition has changed. */
 export async function writeCondition(
   deps: Pick<ReconcilerDeps, 'client' | 'clock'>,
   { kind, metadata, status }: ConditionTarget,
