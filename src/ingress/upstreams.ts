@@ -299,7 +299,7 @@ function askStream(
 
 /**
  * Sends the body. If the client disconnects before the end of its body, the request is cancelled. An early response
- * does not cancel it.
+ * does not cancel the request.
  */
 function send(
   body: Readable | undefined,

@@ -177,7 +177,7 @@ function valueOf(
  * Returns the text with `entry` added. Returns the text unchanged if it already contains the entry.
  *
  * @param text undefined or blank for a new file
- * @param path errors contain it
+ * @param path path of the file, for error messages
  * @throws TailcastError `CONFIG_INVALID`
  */
 export function mergeKubeconfig(

@@ -18,8 +18,8 @@ import { ANNOTATIONS } from '../service/predicates.ts';
 export const LABELS = { group: 'tailscale.com/proxy-group', type: 'tailscale.com/svc-type' } as const;
 const EGRESS = 'egress';
 /**
- * Annotations in which a front stores its target. Users set other annotations. If fronts had those, the operator would
- * create a proxy for each front.
+ * Annotations in which a front stores its target. Users specify a target with other annotations. If a front had those,
+ * the operator would create a proxy for it.
  */
 const TARGET = { ip: 'tailcast.dev/target-ip', fqdn: 'tailcast.dev/target-fqdn' } as const;
 

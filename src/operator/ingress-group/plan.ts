@@ -189,7 +189,8 @@ export function servedHosts(exposures: readonly ServedMember[]): ReadonlyMap<str
 /**
  * Returns, for each host, the Ingress that serves it. First choice is the Ingress whose own name or address is the
  * host. Second is the Ingress that already serves the host. Last is the oldest Ingress with a rule for the host. If the
- * author of an old Ingress adds a host, the old Ingress can therefore not take this host from a newer one.
+ * author of an old Ingress adds a host, the old Ingress can therefore not take this host from a newer one that already
+ * serves it.
  */
 function ownersOfHosts(exposures: readonly ServedMember[]): ReadonlyMap<string, ServedMember> {
   const owners = new Map<string, ServedMember>();

@@ -44,9 +44,9 @@ const TABLE_VOLUME = 'ingress-table';
 /** Port of containerboot's health check and metrics. */
 export const LOCAL_PORT = 9002;
 /**
- * Every pod mounts the configurations of at least this number of replicas. In larger groups, it mounts the
- * configurations of all replicas, and of further ones up to the next multiple of this number. Scaling up to that
- * multiple therefore restarts no pod.
+ * In a group with several replicas, every pod mounts the configurations of at least this number of replicas. In larger
+ * groups, it mounts the configurations of all replicas, and of further ones up to the next multiple of this number.
+ * Scaling up to that multiple therefore restarts no pod.
  */
 const MOUNTED_AT_LEAST = 4;
 
