@@ -30,7 +30,7 @@ const PAGE_SIZE = 200;
 
 const MAX_CACHED = 10_000;
 
-/** Trusted public keys of recorders, by key id. */
+/** Trusted public keys of recorders. Map keys: key id. */
 export type TrustedKeys = ReadonlyMap<string, PublicKey>;
 
 const NO_KEYS: TrustedKeys = new Map();

@@ -114,9 +114,9 @@ class Serving implements IngressServer {
   readonly #sockets = new Set<Socket>();
   readonly #doors: ReadonlyMap<boolean, Door>;
   readonly #callers = createKeyedCounter();
-  /** In-flight requests by address. */
+  /** Counts the in-flight requests of each address. */
   readonly #requests = createKeyedCounter();
-  /** Connections by address. */
+  /** Counts the connections of each address. */
   readonly #connections = createKeyedCounter();
 
   constructor(options: IngressServerOptions) {

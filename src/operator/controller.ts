@@ -31,7 +31,7 @@ export interface ControllerSpec {
 
 export interface ControllerOptions {
   readonly watches: WatchedObjects;
-  /** Controllers by name. Names must not contain a slash. */
+  /** Controllers. Map keys: name of the controller, which must not contain a slash. */
   readonly specs: ReadonlyMap<string, ControllerSpec>;
   readonly workers: number;
   readonly resyncMs: number;

@@ -65,7 +65,7 @@ export const ROUTES_BY_BACKEND = indexBy(HTTP_ROUTES, (route) =>
 export const SLICES_BY_SERVICE = indexBy(ENDPOINT_SLICES, (slice) => [serviceOfSlice(slice)]);
 export const CONNECTORS_BY_CLASS = indexBy(CONNECTORS, (one) => [connectorClassOf(one)]);
 export const GROUPS_BY_CLASS = indexBy(PROXY_GROUPS, (group) => [groupClassOf(group)]);
-/** ProxyGroups of type ingress, by name. */
+/** Index of ProxyGroups of type ingress. Index keys: name of the group. */
 export const INGRESS_GROUPS = indexBy(PROXY_GROUPS, ingressGroup);
 
 /** Returns a list with the name of the group if its type is ingress; otherwise an empty list. */

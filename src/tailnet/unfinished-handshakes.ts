@@ -1,4 +1,4 @@
-/** Connections whose TLS handshake is unfinished, by address of the client. A limit applies to their total number. */
+/** Connections with an unfinished TLS handshake, grouped by client address. A limit applies to their total number. */
 import type { Socket } from 'node:net';
 
 export class UnfinishedHandshakes {

@@ -337,7 +337,7 @@ export class EscapeParser {
   }
 }
 
-/** Kinds of control strings, by the character after the escape. */
+/** Kinds of control strings. Map keys: code of the character after the escape. */
 const STRINGS: ReadonlyMap<number, StringKind> = new Map([
   [0x50, 'dcs'],
   [0x58, 'apc'],

@@ -137,7 +137,7 @@ const dnsConfig: FieldRules = {
   'spec.nameserver.replicas': 'same',
 };
 
-/** Kinds of the API group `tailscale.com`, by name. */
+/** Kinds of the API group `tailscale.com`. Keys: name of the kind. */
 export const KNOWN_KINDS: Readonly<Record<string, KnownKind>> = {
   Connector: { rules: connector },
   DNSConfig: { rules: dnsConfig },

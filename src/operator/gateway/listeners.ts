@@ -28,7 +28,7 @@ export interface ListenerPlan {
 export interface ListenerFacts {
   readonly node: ServingNode;
   readonly isOwnName: (host: string) => boolean;
-  /** Certificate Secrets of the listeners, by name. */
+  /** Certificate Secrets of the listeners. Map keys: name of the Secret. */
   readonly secrets: ReadonlyMap<string, TlsSecret>;
   readonly nowMs: number;
 }

@@ -53,7 +53,7 @@ export interface Candidates {
   readonly members: readonly GroupMember[];
   /** Names of the groups that can serve members. */
   readonly groups: ReadonlySet<string>;
-  /** ConfigMaps with allocations, by name. */
+  /** ConfigMaps with allocations. Map keys: name of the ConfigMap. */
   readonly ledgers: ReadonlyMap<string, KubeObject>;
   /** Returns a Service, or undefined if it does not exist or is being deleted. */
   service(namespace: string, name: string): KubeObject | undefined;

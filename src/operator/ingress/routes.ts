@@ -1,4 +1,4 @@
-/** Reads the rules of an Ingress: its paths by host, the backend of each path, and the problems. Pure. */
+/** Reads the rules of an Ingress: the paths of each host, the backend of each path, and the problems. Pure. */
 import { isIP } from 'node:net';
 import { z } from 'zod';
 import type { KubeObject } from '../kube-object.ts';
@@ -27,7 +27,7 @@ export interface OpenRoutes extends HostRoutes {
 }
 
 export interface IngressRoutes {
-  /** Routes by host. The empty host stands for the node's own name. */
+  /** Routes of each host. The empty host stands for the node's own name. */
   readonly hosts: ReadonlyMap<string, HostRoutes>;
   readonly problems: readonly IngressProblem[];
 }

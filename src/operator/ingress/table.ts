@@ -44,7 +44,7 @@ export function secretNames({ spec }: Ingress): readonly string[] {
  *
  * @param hosts result of `ingressRoutesOf` for tailcast's ingress server
  * @param dnsName MagicDNS name of the node; undefined until the node has joined
- * @param secrets Secrets with certificates, by name
+ * @param secrets Secrets with certificates, with Secret names as map keys
  */
 export function planTable(
   ingress: Ingress,

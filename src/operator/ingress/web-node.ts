@@ -84,7 +84,10 @@ export async function servicesNamed(
 /** Maximum number of certificate Secrets of one resource. The operator sends a request for each Secret every minute. */
 const MAX_SECRETS = 100;
 
-/** Reads the Secrets with certificates. Returns them by name; Secrets above the maximum number are `excess`. */
+/**
+ * Reads the Secrets with certificates. Returns a map from each name to the Secret, or to the reason why the Secret was
+ * not read. `excess` means that there are more names than the maximum number.
+ */
 export async function tlsSecretsOf(
   { client }: Pick<ReconcilerDeps, 'client'>,
   { namespace }: Pick<Managed['metadata'], 'namespace'>,

@@ -106,7 +106,7 @@ export function createSignedCheck(
   trusted: ReadonlyMap<string, PublicKey>,
   maxReads = Number.POSITIVE_INFINITY,
 ): () => SignedCheck {
-  /** Versions of statements, by name. Unsigned statements must not displace signed ones. */
+  /** Versions of statements. Map keys: name of the statement. Unsigned statements must not displace signed ones. */
   const signed = new BoundedMap<string>(MAX_CHECKED);
   const unsigned = new BoundedMap<string>(MAX_CHECKED);
   let nextAfter = '';

@@ -32,7 +32,7 @@ export interface LeaseOptions {
   readonly leaseMs: number;
   /** The evidence log of this recorder: name and signing key. */
   readonly evidence: { readonly log: string; readonly key: SigningKey };
-  /** Public keys of the trusted recorders by key id, including this recorder's key. */
+  /** Public keys of the trusted recorders, including this one. Map keys: key id. */
   readonly trusted: ReadonlyMap<string, PublicKey>;
   /** `monotonicMs` returns the time of a monotonic clock, and `nowMs` the time since the epoch, in milliseconds. */
   readonly monotonicMs: () => number;

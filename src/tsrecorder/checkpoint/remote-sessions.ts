@@ -63,8 +63,8 @@ interface Beginning {
  * Creates a function that lists the sessions.
  *
  * @param own returns the name of this recorder, whose sessions are excluded
- * @param trusted keys of the trusted recorders, by id
- * @param distrustOf returns the result of a complete check, by folder: see `takeover.ts`
+ * @param trusted public keys of the trusted recorders, with key ids as map keys
+ * @param distrustOf returns the result of a complete check of the session in a folder, see `takeover.ts`
  */
 export function createRemoteSessions(
   bucket: Bucket,

@@ -24,7 +24,7 @@ export interface SharedBucketOptions {
   readonly spoolDirectory: string;
   readonly ingest: () => Ingest;
   readonly evidence: Pick<SessionEvidence, 'log' | 'key' | 'startOf' | 'publish' | 'witnessed'>;
-  /** Keys of the trusted recorders, including this one, by id. */
+  /** Public keys of the trusted recorders, including this one. Map keys: key id. */
   readonly trusted: ReadonlyMap<string, PublicKey>;
   readonly events: Pick<RecorderEvents, 'record'>;
   readonly checkpointMs: number;

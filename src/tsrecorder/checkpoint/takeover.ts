@@ -36,7 +36,7 @@ export interface TakeoverOptions {
   readonly lease: Lease;
   /** Log of this recorder. `publish` writes all entries to the store. */
   readonly evidence: Pick<SessionEvidence, 'log' | 'publish' | 'witnessed'>;
-  /** Keys of the trusted recorders, by id. */
+  /** Public keys of the trusted recorders. Map keys: key id. */
   readonly trusted: ReadonlyMap<string, PublicKey>;
   readonly spoolDirectory: string;
   readonly live: () => readonly LiveRecording[];

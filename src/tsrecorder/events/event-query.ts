@@ -77,7 +77,7 @@ const LONGEST_BATCH_NS = 120_000_000_000n;
 /**
  * Creates the search.
  *
- * @param trusted keys of the trusted recorders, by id
+ * @param trusted public keys of the trusted recorders, with key ids as map keys
  * @param nowMs returns milliseconds since the epoch
  * @param onOversized called with the name of each batch or day that is skipped
  */

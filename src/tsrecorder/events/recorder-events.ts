@@ -17,7 +17,7 @@ export interface RecorderEventsOptions {
   readonly store: RecordingStore;
   readonly spoolDirectory: string;
   readonly evidence: Pick<SessionEvidence, 'log' | 'key' | 'documented'>;
-  /** Keys of the trusted recorders, by id. */
+  /** Public keys of the trusted recorders. Map keys: key id. */
   readonly trusted: ReadonlyMap<string, PublicKey>;
   readonly layout: EventLayout;
   /** Returns the current time. Each call returns a later time than all earlier calls. */

@@ -17,7 +17,7 @@ export interface CheckOptions {
   readonly store: EvidenceStore;
   /** Key of the recorder that runs the check; undefined outside a recorder. */
   readonly ownKey: PublicKey | undefined;
-  /** Keys of trusted recorders, by id. Default: only `ownKey` is trusted. */
+  /** Public keys of trusted recorders. Map keys: key id. Default: only `ownKey` is trusted. */
   readonly trusted?: ReadonlyMap<string, PublicKey>;
   /** Returns the time in milliseconds since the epoch. */
   readonly nowMs: () => number;

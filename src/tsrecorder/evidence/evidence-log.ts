@@ -139,7 +139,7 @@ export class EvidenceLog {
     return this.#journal.log;
   }
 
-  /** Open sessions, by recording. */
+  /** Open sessions. Map keys: id of the recording. */
   get open(): ReadonlyMap<string, OpenStart> {
     return this.#journal.open;
   }

@@ -53,7 +53,7 @@ export type HoldProof = 'signed' | 'unproven' | 'missing';
 
 /** All holds of a store, compared with a log. */
 export interface Holds {
-  /** Proofs by recording. */
+  /** Proofs of holds. Map keys: id of the recording. */
   readonly proofs: ReadonlyMap<string, HoldProof>;
   /** Statements that are missing in the log. */
   readonly changes: readonly HoldChange[];
@@ -260,7 +260,11 @@ export function holdsInLogs(logs: ReadonlyMap<string, ReadLog>): ReadonlyMap<str
 /** Returns the last hold or release of each recording in the logs. Later calls read only new segments. */
 export type LoggedHolds = (signal?: AbortSignal) => Promise<ReadonlyMap<string, HoldChange>>;
 
-/** Creates the reader of the holds in the logs of a store. @param trusted keys of the trusted recorders, by id */
+/**
+ * Creates the reader of the holds in the logs of a store.
+ *
+ * @param trusted public keys of the trusted recorders, with key ids as map keys
+ */
 export function createLoggedHolds(
   store: DocumentReader,
   trusted: ReadonlyMap<string, PublicKey>,

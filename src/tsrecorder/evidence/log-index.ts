@@ -27,7 +27,7 @@ export interface Place {
   readonly n: number;
 }
 
-/** All log entries by session, recording and document. */
+/** Index of all log entries, for lookups of sessions, recordings and documents. */
 export interface Index extends LogIndex {
   readonly allStarts: readonly LoggedStart[];
   readonly ends: Map<string, LoggedEnd[]>;
@@ -35,7 +35,7 @@ export interface Index extends LogIndex {
   /** States of the sessions. Keys: `<log> <number of the start entry>`. */
   readonly courses: Map<string, Course>;
   readonly losses: { readonly log: string; readonly n: number; readonly event: LossEvent }[];
-  /** Removal entries, by recording. */
+  /** Positions of removal entries. Map keys: id of the recording. */
   readonly removals: Map<string, Place[]>;
   readonly documents: Map<string, Place & { readonly bytes: number; readonly sha256: string }>;
   readonly documentRemovals: Map<string, Place[]>;

@@ -121,7 +121,7 @@ export class LogJournal {
     return this.#base;
   }
 
-  /** Open sessions, by recording. */
+  /** Open sessions. Map keys: id of the recording. */
   get open(): ReadonlyMap<string, OpenStart> {
     return this.#state.open;
   }
@@ -238,7 +238,7 @@ export class LogJournal {
 
 /** State of the log after its last entry. */
 interface State {
-  /** Open sessions, by recording. */
+  /** Open sessions. Map keys: id of the recording. */
   readonly open: Map<string, OpenStart>;
   readonly holds: Map<string, LoggedHold>;
   /** Newest known entry of each other log. */

@@ -63,7 +63,7 @@ export interface ReviewsOptions {
     'listDocuments' | 'readDocument' | 'putDocument' | 'replaceDocument' | 'removeDocument'
   >;
   readonly key: SigningKey;
-  /** Keys of the trusted recorders, by id. */
+  /** Public keys of the trusted recorders. Map keys: key id. */
   readonly trusted: ReadonlyMap<string, PublicKey>;
   readonly nowMs: () => number;
 }

@@ -56,7 +56,7 @@ export function signBatch(name: string, lines: Uint8Array, key: SigningKey): Uin
 /**
  * Reads and checks a stored batch.
  *
- * @param trusted keys of the trusted recorders, by id
+ * @param trusted public keys of the trusted recorders, with key ids as map keys
  * @returns the lines of the events, each with its line feed
  */
 export function readBatch(

@@ -97,7 +97,7 @@ export async function loadPublicKeys(path: string): Promise<readonly PublicKey[]
   });
 }
 
-/** Returns a map of public keys by key id. */
+/** Returns a map from key ids to public keys. */
 export function keysById(keys: readonly PublicKey[]): ReadonlyMap<string, PublicKey> {
   return new Map(keys.map((key) => [key.id, key]));
 }

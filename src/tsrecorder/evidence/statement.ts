@@ -41,7 +41,7 @@ export function encodeStatement(purpose: StatementPurpose, value: object, key: S
   return `${body}${JSON.stringify(signature)}\n`;
 }
 
-/** Reads and verifies a statement. @param trusted trusted keys, by id */
+/** Reads and verifies a statement. @param trusted public keys of the trusted recorders, with key ids as map keys */
 export function readStatement<T extends z.ZodType>(
   purpose: StatementPurpose,
   text: string,

@@ -13,7 +13,7 @@ import type { PublicKey } from './signing-key.ts';
  * @param text sidecar of the recording; undefined if there is none
  * @param key name of the cast in the store
  * @param bytes length of the cast
- * @param trusted keys of the trusted recorders, by id
+ * @param trusted public keys of the trusted recorders, with key ids as map keys
  */
 export function trustOf(
   text: string | undefined,

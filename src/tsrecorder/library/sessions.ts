@@ -174,7 +174,7 @@ export function isNamed({ id: own, others }: Candidate, id: string): boolean {
   return own === id || others.some((other) => other.id === id);
 }
 
-/** Groups uploads by session mark, in the given order. Uploads without a mark are omitted. */
+/** Groups uploads with the same session mark, in the given order. Uploads without a mark are omitted. */
 export async function uploadsByMark(
   sorted: Iterable<Candidate>,
   turns = createLoopTurns(),

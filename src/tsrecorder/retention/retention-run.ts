@@ -64,7 +64,8 @@ export interface RetentionOptions {
   readonly store: RecordingStore;
   readonly evidence: Pick<SessionEvidence, 'removing' | 'removingDocuments' | 'holding' | 'holds'>;
   /**
-   * Keys of the trusted recorders, including this one, by id. Only holds and releases with their signatures are valid.
+   * Public keys of the trusted recorders, including this one. Map keys: key id. Only holds and releases with their
+   * signatures are valid.
    */
   readonly trusted: ReadonlyMap<string, PublicKey>;
   readonly policy: RetentionPolicy;
@@ -155,7 +156,7 @@ export async function planStoreRetention(
  * If a part of a session has a hold, plans again with a hold for every part of that session. Only sidecars of parts
  * that would be removed are read.
  *
- * @param proofs proofs of the holds, by recording
+ * @param proofs proofs of the holds, with recording ids as map keys
  * @param planWith returns the plan for the given holds
  * @returns the plan, and the proofs of all holds, including holds of other parts
  */
@@ -196,7 +197,8 @@ async function planSessions(
 
 /**
  * Creates a function that reads the users of recordings, and caches some of them until their recordings change.
- * @param trusted trusted keys, by id. Default: all recordings count as signed
+ * @param trusted public keys of the trusted recorders, with key ids as map keys. Default: all recordings count as
+ * signed
  */
 function createUserFinder(store: RecordingStore, trusted?: ReadonlyMap<string, PublicKey>): FindUsers {
   const describe = createDescriber(store, 1);

@@ -5,7 +5,7 @@ import type { Facets, FacetValue } from '../../search/search-index.ts';
 export const MAX_FACETED = 10_000;
 const MAX_FACETS = 10;
 
-/** Values of a session by facet. */
+/** Values of a session for each facet. */
 export type Faceted = Readonly<Record<string, readonly (string | number)[]>>;
 
 /**

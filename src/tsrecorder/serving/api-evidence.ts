@@ -33,7 +33,7 @@ export interface EvidenceApiOptions {
   readonly search: EventSearch;
   /** Public key of this recorder. */
   readonly ownKey: PublicKey;
-  /** Public keys of trusted recorders, by id. */
+  /** Public keys of trusted recorders. Map keys: key id. */
   readonly trusted: ReadonlyMap<string, PublicKey>;
   /** Returns the time in milliseconds since the epoch. */
   readonly nowMs: () => number;

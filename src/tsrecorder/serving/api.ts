@@ -71,7 +71,7 @@ export interface ApiOptions extends ListsApiOptions {
   readonly reviews: Reviews;
   /** Key of this recorder. */
   readonly key: SigningKey;
-  /** Public keys of trusted recorders, by id. */
+  /** Public keys of trusted recorders. Map keys: key id. */
   readonly trusted: ReadonlyMap<string, PublicKey>;
   readonly hosts: Hosts;
   readonly log: Logger;

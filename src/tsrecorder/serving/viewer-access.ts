@@ -126,7 +126,7 @@ export function createViewerAccess(options: ViewerAccessOptions): ViewerAccess {
   const viewings = createViewings(nowMs);
   const running = createKeyedCounter();
   const spend = createAllowance(monotonicMs);
-  /** Identities by connection. */
+  /** Cached viewer of each connection. */
   const known = new WeakMap<PeerSocket, { readonly viewer: Viewer; readonly untilMs: number }>();
   async function identifyPeer(socket: PeerSocket): Promise<Viewer> {
     const cached = known.get(socket);

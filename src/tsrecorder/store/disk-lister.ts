@@ -16,7 +16,7 @@ import type { StoredRecording } from './store.ts';
  */
 const SETTLE_MS = 5000;
 
-/** Session marks by recording id. */
+/** Session marks of recordings. Map keys: id of the recording. */
 type Marks = ReadonlyMap<string, string>;
 
 /** Content of a folder at its last read. */

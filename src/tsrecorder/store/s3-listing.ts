@@ -52,7 +52,7 @@ type Marks = ReadonlyMap<string, string>;
 
 class Listing implements S3Listing {
   readonly #options: S3ListingOptions;
-  /** Recordings by folder. Folders and recordings are in the order of their names. */
+  /** Recordings in each folder. Folders and recordings are in the order of their names. */
   #known: ReadonlyMap<string, readonly StoredRecording[]> = new Map();
   #last: readonly StoredRecording[] = [];
   /** Time of the last full list; undefined if a full list is due. */

@@ -38,8 +38,8 @@ const RANGE_SHIFT = 3;
 const CONTINUES_SHIFT = 6;
 const FOLLOWING_SHIFT = 7;
 /**
- * Allowed ranges of the second byte, by lead byte. All other lead bytes allow all ranges. Bits 0–2 stand for 80–8F,
- * 90–9F and A0–BF.
+ * Allowed ranges of the second byte. Map keys: lead byte. All other lead bytes allow all ranges. Bits 0–2 stand for
+ * 80–8F, 90–9F and A0–BF.
  */
 const ALLOWED_SECOND: ReadonlyMap<number, number> = new Map([
   [0xe0, 0b100],
