@@ -7,8 +7,8 @@
 export const SECRET = '[secret]';
 
 /**
- * Rule that matches secrets of one form. If `shape` has a group `keep`, the text of the group stays, and the rest of
- * the match is replaced.
+ * Rule that matches secrets of one form. If `shape` has a capture group `keep`, the text of this group stays, and the
+ * rest of the match is replaced.
  */
 interface Rule {
   /** Words in lower case. The rule is not applied to lines that contain none of these words. */

@@ -36,7 +36,7 @@ function symbolsOf({ text, width, style }: Cell): string {
   return style.hidden ? ' '.repeat(width) : symbolOf(style.foreground).repeat(width);
 }
 
-/** Returns the symbol of the terminal colour that is most similar. */
+/** Returns the symbol of the terminal colour that is most similar to `colour`. */
 function symbolOf(colour: CellColour): string {
   if (colour === undefined) return 'x';
   if (typeof colour === 'number' && colour < 16) return letter(colour);

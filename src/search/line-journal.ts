@@ -109,7 +109,7 @@ export class LineJournal implements TerminalActions, TextJournal {
     this.#written.escape(this.#seconds, name);
   }
 
-  /** Treats a control string as output, because a session without a terminal does not execute it. */
+  /** Treats a control string as output, because without a terminal, nothing executes control strings. */
   string(_kind: StringKind, text: string): void {
     for (const [index, line] of text.split(/[\r\n]+/).entries()) {
       if (index > 0) this.control(0x0a);

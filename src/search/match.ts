@@ -21,7 +21,7 @@ import type { ViewerTerms } from './viewer-terms.ts';
 export interface WatchedRule {
   readonly id: string;
   readonly query: Query;
-  /** Terms for the sessions that the owner of the rule may see. */
+  /** Sessions that the owner of the rule may see, as terms. */
   readonly may: ViewerTerms;
   /**
    * The rule applies to running sessions, and to sessions that ended after this time, in milliseconds since the epoch.

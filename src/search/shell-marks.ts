@@ -111,8 +111,8 @@ function typedSince(
 export function guessCommand(screen: Screen): string | undefined {
   let first = screen.y;
   while (first > 0 && screen.row(first).wrapped && screen.y - first < MAX_COMMAND_ROWS) first -= 1;
-  // A prompt is older than the command that is typed after it. Text that a program printed in one write is not a
-  // prompt.
+  // A user types a command some time after the prompt appeared. If both appeared at the same time, a program printed
+  // them, and this is no prompt.
   if (!(screen.row(first).firstAt < screen.row(screen.y).changedAt)) return undefined;
   screen.budget.spent += (screen.y - first + 1) * screen.columns;
   let text = '';

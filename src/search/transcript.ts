@@ -22,7 +22,7 @@ export interface TranscriptOptions {
 /** Limits for a transcript that fits into the memory of a browser page. */
 export const TRANSCRIPT_LIMITS = { maxText: 8 * 1024 ** 2, maxRows: 100_000 } as const;
 
-/** Maximum characters of all lines that never became visible. */
+/** Maximum total length of the lines that contain invisible characters. */
 const MAX_HIDDEN_TEXT = 256 * 1024;
 
 /** Builds a transcript from the lines of a cast. */

@@ -269,8 +269,8 @@ function isName(text: string): boolean {
 }
 
 /**
- * Rejects `system:` users, which are accounts of nodes and programs, and `me`, which means the caller in
- * `--as`.
+ * Rejects `system:` users, which are accounts of nodes and programs. Also rejects `me`, because `--as me` stands for
+ * the caller.
  */
 function isUserName(text: string): boolean {
   return isName(text) && !text.toLowerCase().startsWith('system:') && text !== 'me';

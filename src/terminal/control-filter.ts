@@ -104,7 +104,7 @@ export class ControlFilter implements TerminalActions {
     if (!isLines && allowsEscape?.(name) !== false) this.#out += `\x1b${name}`;
   }
 
-  /** A session without a terminal does not execute control strings, so their text is output. */
+  /** Without a terminal, nothing executes control strings, so their text is output. */
   string(_kind: StringKind, text: string): void {
     if (!this.#options.isLines) return;
     for (const character of text)

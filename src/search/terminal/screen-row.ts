@@ -2,7 +2,7 @@
 
 import { MAX_SIZE } from '../../terminal/size.ts';
 
-/** Cells with at least this value contain the index of a cluster: a base character with its combining marks. */
+/** Added to the index of a cluster (a base character with its combining marks), to distinguish it from code points. */
 const CLUSTER = 0x80000000;
 const SPACE = 0x20;
 /** Maximum length of a source text (`#source`), as a multiple of the length of the row that references this text. */

@@ -121,7 +121,7 @@ export function createFinisher(options: FinisherOptions): Finisher {
 /**
  * Stores one upload and deletes its spool. The caller may repeat the call after a failure.
  *
- * @returns the key in the store, which differs if another recording had the key already
+ * @returns the key in the store: a different key if the store already had another recording with the key of the upload
  */
 async function store(
   upload: OverUpload,
@@ -164,7 +164,8 @@ async function store(
       const sources = { castPath: paths.cast, castBytes, notesPath: notes, notesBytes };
       const isOwnSidecar = (stored: string): boolean =>
         isSidecarOf(stored, recording.id, files, evidence.key);
-      // A recording under another key may be a second copy of the session, so its name gets the session mark.
+      // A recording whose key differs from the key of its upload may be a second copy of the session, so its name gets
+      // the session mark.
       const isSingle = isWhole && key === upload.meta;
       const sessionMark = isSingle ? undefined : mark;
       await into.finish({ key, ...sources, sidecar, isOwnSidecar, sessionMark });

@@ -27,7 +27,7 @@ export interface GroupCommitOptions {
   readonly windowMs: number;
   /** Number of pending bytes that starts a cycle before the end of the window. */
   readonly maxWaitingBytes: number;
-  /** Number of members that are committed in parallel. With several members, a slow file does not delay other files. */
+  /** Number of members that are committed in parallel, so that one slow file does not delay all other files. */
   readonly concurrency: number;
   /** Returns the time of a monotonic clock, in milliseconds. */
   readonly now: () => number;

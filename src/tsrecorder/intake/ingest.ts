@@ -310,7 +310,8 @@ export class Ingest {
   }
 
   /**
-   * Moves a session to a new connection. The move is a single step, so concurrent connections wait for each other.
+   * Moves a session to a new connection. The move is one step in the queue of the session, so if several connections
+   * continue the session at once, they get it one after another.
    *
    * @returns undefined if the session has ended, or if the connection starts after the durable bytes of this recorder.
    * In the second case, this session ends, and the connection starts another part

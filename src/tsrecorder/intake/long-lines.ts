@@ -1,4 +1,7 @@
-/** Limits the memory for long lines of all sessions. Short lines do not count, because each session has few of them. */
+/**
+ * Limits the memory for long lines of all sessions. Short lines do not count, because at any time each session has only
+ * a few lines in memory.
+ */
 import { TailcastError } from '../../errors.ts';
 import type { KeyedCounter } from '../../keyed-counter.ts';
 

@@ -19,9 +19,12 @@ export interface UploadBody {
    * @throws TailcastError `UPLOAD_MALFORMED`
    */
   lines(chunk: Uint8Array): Uint8Array;
-  /** Called with the number of durable bytes, counted as lines. Sends an acknowledgement if its value has changed. */
+  /**
+   * Called with the number of durable bytes, counted after the conversion to lines. Sends an acknowledgement if its value
+   * has changed.
+   */
   durable(bodyBytes: number): void;
-  /** Returns the acknowledgement for `bodyBytes` durable bytes, counted as lines. */
+  /** Returns the acknowledgement for `bodyBytes` durable bytes, counted after the conversion to lines. */
   acknowledged(bodyBytes: number): Ack;
   /** Checks the end of the body. @throws TailcastError `UPLOAD_MALFORMED` if the body is incomplete */
   end(): void;

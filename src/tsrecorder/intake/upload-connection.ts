@@ -92,8 +92,8 @@ export function asUploadFailure(error: unknown): TailcastError {
 }
 
 /**
- * Returns a key that identifies a session among the sessions of all nodes. Two nodes with the same session name have
- * two sessions.
+ * Returns a key that identifies a session among the sessions of all nodes. Sessions of different nodes have different
+ * keys, even if the sessions have the same name.
  */
 export function tokenOf({ nodeId, token }: UploadOrigin): string | undefined {
   return token === undefined ? undefined : JSON.stringify([nodeId, token]);

@@ -45,7 +45,7 @@ export interface AttachmentEvents {
    * immediately.
    */
   readonly waits: boolean;
-  /** Called with the number of durable body bytes of the session, counted as lines. */
+  /** Called with the number of durable body bytes of the session, counted after the conversion of frames to lines. */
   durable(bodyBytes: number): void;
   /** Sends an order to the gateway. Undefined if the gateway does not follow orders. */
   readonly order?: ((order: SessionOrder) => void) | undefined;

@@ -18,7 +18,7 @@ export interface CatalogQuery {
    * result, or trust reason.
    */
   readonly text?: string;
-  /** Name or id of the source or the destination. */
+  /** Name or id of the source node or the destination node. */
   readonly node?: string;
   readonly user?: string;
   readonly tag?: string;

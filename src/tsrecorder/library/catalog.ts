@@ -304,7 +304,7 @@ async function unindexedRows(
   return fromRows(rows.toSorted((left, right) => compare(sort, left.at, right.at)));
 }
 
-/** Describes sessions ahead of the consumer, in batches. */
+/** Describes sessions in batches, before the consumer reads them. */
 async function* describeAhead(
   sessions: Iterable<Candidate> | AsyncIterable<Candidate>,
 ): AsyncGenerator<ListedRow> {

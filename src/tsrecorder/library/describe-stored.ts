@@ -85,7 +85,7 @@ class DescriptionCache {
     this.#maxCount = maxCount;
   }
 
-  /** @param of version that the recording has now; another version in the cache is ignored */
+  /** @param of current version of the recording. A cached description of another version is not returned */
   get(id: string, of: string): DescribedPart | undefined {
     const entry = this.#entries.get(id);
     return entry?.of === of ? entry.described : undefined;

@@ -12,8 +12,8 @@ export interface LiveOrders {
   /**
    * Ends, pauses, holds or resumes the session. If the order ends the session, the user sees the reason. Resolves when
    * the gateway has confirmed the order.
-   * @param order `by`: name of the viewer or rule on one line, shown to the user; `reason`: at most `MAX_REASON_LENGTH`
-   * characters
+   * @param order `by`: name of the viewer or rule, without line breaks, which the user sees; `reason`: at most
+   * `MAX_REASON_LENGTH` characters
    * @throws TailcastError `ORDER_IMPOSSIBLE`, `ORDER_UNCONFIRMED`
    */
   give(order: {

@@ -19,7 +19,10 @@ export function castBytes({ pieces }: CatalogEntry): number {
   return piecesBytes(pieces);
 }
 
-/** Reads a cast from its start. Follows a live cast until the session ends. Nothing is read ahead of the consumer. */
+/**
+ * Reads a cast from its start. Follows a live cast until the session ends. Each chunk is read only when the consumer
+ * requests it.
+ */
 export async function* followCast(entry: CatalogEntry, signal: AbortSignal): AsyncGenerator<Uint8Array> {
   const { live, pieces } = entry;
   const last = pieces.at(-1);

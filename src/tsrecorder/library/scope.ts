@@ -38,8 +38,8 @@ export function marksOf({ cluster, kubernetes, source }: MarkedFacts): readonly 
 }
 
 /**
- * True if every scope includes either all of these uploads of one session, or none of them. Only unrestricted viewers
- * see damaged uploads.
+ * True if every scope includes either all of these uploads of one session, or none of them. Damaged uploads count as
+ * uploads without marks, because only unrestricted viewers see them.
  */
 export function areSeenAlike(uploads: readonly (MarkedFacts & Pick<Recording, 'state'>)[]): boolean {
   const [first, ...others] = uploads.map((upload) =>

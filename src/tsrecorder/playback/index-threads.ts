@@ -26,8 +26,8 @@ const MAX_AHEAD = 4;
 /** Memory limits of a thread, so that a hostile recording stops only its thread and not the recorder. */
 const RESOURCE_LIMITS = { maxOldGenerationSizeMb: 384, maxYoungGenerationSizeMb: 32 };
 /**
- * Maximum CPU time of a build, in milliseconds: a constant plus a time per byte. This limit is several times the work
- * budget of a build.
+ * Maximum CPU time of a build, in milliseconds: a constant plus a time per byte. A build that uses its complete work
+ * budget needs only a fraction of this time.
  */
 const MIN_CPU_MS = 10_000;
 const CPU_MS_PER_BYTE = 0.01;
