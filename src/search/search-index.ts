@@ -82,7 +82,7 @@ export interface SessionDoc {
 export interface SessionListing {
   /** Exact sort key of the start time. */
   readonly order: string;
-  /** Version of the recording, which does not change with {@link EXTRACTOR}. */
+  /** Version of the recording, without the version of the extracted content ({@link EXTRACTOR}). */
   readonly version: string;
   /** Description of the recording, as JSON. */
   readonly recording: string;

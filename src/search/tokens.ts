@@ -21,8 +21,8 @@ const NOT_ASCII = /[^\0-\x7f]/;
 const LONG_WORD = /\w{65,}/g;
 
 /**
- * Returns the words of a text, in order. In writing systems without spaces, the last character of a run of such
- * characters is also a separate word.
+ * Returns the words of a text, in order. In text that is split into pairs of characters, the last character of each run
+ * of such text is also a separate word.
  */
 export function tokenize(text: string): readonly Token[] {
   const tokens: Token[] = [];

@@ -20,7 +20,7 @@ export type FoundHost =
 
 /**
  * Finds a host; nodes take precedence over extra records. A record is used only if a peer has a route for its address.
- * Without a route, no node advertises the Service, and the Service is not reachable.
+ * An address without a route belongs to a Service that no node advertises, so the Service is not reachable.
  *
  * @param wanted a single label, a full name or an address.
  */

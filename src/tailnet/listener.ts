@@ -93,7 +93,8 @@ export async function createTailnetListener(options: TailnetListenerOptions): Pr
       }
       open.add(socket);
       socket.once('close', () => open.delete(socket));
-      // Without this listener, an error would end the process before the handler has added its own listener.
+      // An `error` event without a listener would end the process. Therefore listen until the handler has added its own
+      // listener.
       socket.on('error', (error) => log.debug({ error: errorText(error) }, 'connection error'));
       Object.defineProperty(socket, PEER, { value: peer });
       handler(socket, alpn, peer);

@@ -71,7 +71,7 @@ export async function exchange(
 }
 
 /**
- * Sends a request. If the daemon has closed the idle connection in the meantime, retries once on a new
+ * Sends a request. If the daemon had already closed the idle connection, sends the request once more on a new
  * connection.
  */
 async function ask(

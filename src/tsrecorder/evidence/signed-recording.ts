@@ -14,7 +14,7 @@ const READ_CONCURRENCY = 8;
 /**
  * Returns the parsed sidecar of a recording, the text of the sidecar, and the size and time of the cast.
  *
- * @returns undefined if no trusted key signed it
+ * @returns undefined if no trusted key signed the sidecar
  * @throws TailcastError `STORE_FAILED`, because a failure of the store does not mean that the recording is unsigned
  */
 export async function readSignedSidecar(

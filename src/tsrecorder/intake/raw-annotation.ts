@@ -5,7 +5,7 @@
 
 const START = Buffer.from('{"kind":"raw","base64":"', 'latin1');
 const END = '"}\n';
-/** Scratch buffer for decoding. Longer annotations are parsed as JSON. */
+/** Scratch buffer for decoding. Annotations whose decoded bytes do not fit are parsed as JSON. */
 const decoded = Buffer.allocUnsafeSlow(64 * 1024);
 
 /**

@@ -20,8 +20,8 @@ export interface UploadBody {
    */
   lines(chunk: Uint8Array): Uint8Array;
   /**
-   * Called with the number of durable bytes, counted after the conversion to lines. Sends an acknowledgement if its value
-   * has changed.
+   * Called with the number of durable bytes, counted after the conversion to lines. Sends an acknowledgement if its
+   * value has changed.
    */
   durable(bodyBytes: number): void;
   /** Returns the acknowledgement for `bodyBytes` durable bytes, counted after the conversion to lines. */

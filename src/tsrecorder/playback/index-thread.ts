@@ -46,7 +46,7 @@ async function main(): Promise<void> {
   if (port === null) throw new Error('this file is a thread');
   lowerPriority();
   const next = createQueue(port);
-  // Load this module after the priority is lowered.
+  // Load this module only now, so that loading it has the lower priority too.
   const { buildPlayIndex } = await import('../../bundle/build-index.ts');
   for (;;) {
     const task = await next();
