@@ -153,7 +153,7 @@ function isInnerRows(value: unknown): value is InnerRows {
   return typeof value === 'object' && value !== null && 'get' in value && 'length' in value;
 }
 
-/** Writes text in slices, because the emulator can yield between them. Resolves when it has parsed the complete text. */
+/** Writes text in slices, because the emulator can yield between them. Resolves when it has parsed all slices. */
 function writeSlices(
   emulator: Emulator,
   charge: (text: string) => void,

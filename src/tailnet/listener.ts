@@ -157,7 +157,7 @@ async function closeListener(
   if (signal?.aborted === true) destroyOpen();
   await closed;
   clearTimeout(timer);
-  // The server waits only for TCP connections, but their TLS sockets close slightly later.
+  // Also wait for the TLS sockets: the server waits only for its TCP connections, which close slightly earlier.
   for (const socket of sockets.open) await new Promise((resolve) => socket.once('close', resolve));
   signal?.removeEventListener('abort', destroyOpen);
 }
