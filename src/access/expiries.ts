@@ -10,7 +10,10 @@ import { hasExpired } from './rules.ts';
 export const SKEW_MS = 300_000;
 /** Time for which a gateway retries storing the evidence of an expiry, in milliseconds. */
 const EVIDENCE_MS = 600_000;
-/** Time for which a claim reserves an expiry for one gateway. Longer than `SKEW_MS`, the clock difference. */
+/**
+ * Time for which only the gateway that claimed an expiry may write it. It is longer than the accepted clock difference
+ * `SKEW_MS`.
+ */
 const CLAIM_MS = SKEW_MS + 60_000;
 
 interface ExpiriesDeps {
@@ -28,7 +31,7 @@ export class Expiries {
   readonly #deps: ExpiriesDeps;
   /** Name of this gateway in claims. */
   readonly #gateway = randomUUID();
-  /** IDs of requests whose expiry a recorder has stored, but whose AccessRequest object does not contain it yet. */
+  /** IDs of requests whose expiry is stored at a recorder, but not yet in the AccessRequest object. */
   readonly #recorded = new Set<string>();
 
   constructor(deps: ExpiriesDeps) {

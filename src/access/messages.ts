@@ -12,7 +12,8 @@ const MAX_DESCRIPTION = 300;
 
 /**
  * Returns a description of the kubectl call that caused an access request, for the approvers: one line, without
- * secrets. The caller chooses the words of the command, so the text states whether words are hidden or cut off.
+ * secrets. The requester chooses the command and could use this to conceal important words, so the text states whether
+ * words are hidden or cut off.
  */
 export function describeRequest({ info, command }: Pick<Petition, 'info' | 'command'>): string {
   const { verb, resource, subresource, name, namespace, path } = info;

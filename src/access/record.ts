@@ -46,7 +46,10 @@ const RECORDING = z.discriminatedUnion('mode', [
 
 const RECORD = z.strictObject({
   id: z.string(),
-  /** Number that increases with each change. A record of the same object with a lower number is invalid. */
+  /**
+   * Number that increases with each change. If a gateway knows a record of the object with a higher number, this record
+   * is invalid.
+   */
   revision: z.int(),
   state: z.enum(['pending', 'granted', 'denied', 'revoked', 'expired']),
   requester: PERSON,

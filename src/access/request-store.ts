@@ -142,8 +142,8 @@ export class RequestStore {
   }
 
   /**
-   * Moves a denied or revoked record to a new object. Earlier, approved versions of the record are signed for the uid
-   * of the old object. A restored copy of such a version is therefore invalid.
+   * Moves a denied or revoked record to a new object. The signature of earlier, approved versions of the record covers
+   * the uid of the old object. If somebody restores such a version, it is therefore invalid.
    */
   async #renew(oldUid: string, record: AccessRecord): Promise<void> {
     const { signal, log, monotonicMs } = this.#deps;
@@ -324,7 +324,10 @@ export class RequestStore {
     if (record.state !== 'granted') this.#endAll(id, record);
   }
 
-  /** Forgets a record. The record of a denied or revoked request is kept for a while, until its new object exists. */
+  /**
+   * Removes a record from memory. The record of a denied or revoked request stays for `RENEWAL_MS`, because a gateway
+   * may be moving it to a new object.
+   */
   #remove(id: string): void {
     const known = this.#known.get(id);
     if (known === undefined) return;

@@ -81,7 +81,7 @@ const MAX_REASON = 500;
 const DEFAULT_DURATION_MS = 3_600_000;
 /** Time for decisions. */
 const PENDING_MS = 86_400_000;
-/** Maximum numbers of requests of one person at the API server: of pending requests, and of all requests. */
+/** Maximum number of AccessRequest objects of one person: those that are pending, and all that are kept. */
 const MAX_PENDING_PER_PERSON = 20;
 const MAX_KEPT_PER_PERSON = 500;
 const MAX_ATTEMPTS = 5;

@@ -94,8 +94,7 @@ const MINUTE_MS = 60_000;
 const WEEKDAYS: readonly string[] = ['Sun', 'Mon', 'Tue', 'Wed', 'Thu', 'Fri', 'Sat'];
 const formats = new Map<string, Intl.DateTimeFormat>();
 /**
- * Result for each time window in the current minute. It is cached, because the gate checks the windows for each
- * request.
+ * Cached result for each time window in the current minute, because the gate checks the windows for each request.
  */
 const remembered = new WeakMap<AccessWindow, { readonly minute: number; readonly isOpen: boolean }>();
 

@@ -3,7 +3,7 @@
  * of a fixed duration, so that the number of yields depends only on the work.
  */
 
-/** Number of items of a piece: one or two milliseconds of work. */
+/** Number of items in a piece, which take one or two milliseconds. */
 const ITEMS = 1000;
 
 export interface LoopTurns {
@@ -69,7 +69,7 @@ export async function sortInTurns<T extends Sortable>(
   return sorted;
 }
 
-/** @returns all items, in ranges that are sorted; `ends` contains the end of each range */
+/** @returns all items, divided into ranges; each range is sorted, and `ends` contains the end of each range */
 async function sortRuns<T extends Sortable>(
   items: readonly T[],
   compare: Compare<T>,

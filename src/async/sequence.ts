@@ -12,8 +12,8 @@ export function createSequence(): Sequence {
 }
 
 /**
- * Creates a function that merges calls which wait for the same work. All waiting calls share one run of `work`, which
- * starts after the last of these calls.
+ * Creates a function that queues `work`. Calls before the start of a queued run do not queue another run, but share the
+ * result of this run.
  */
 export function createSharedStep<T>(inTurn: Sequence, work: () => Promise<T>): () => Promise<T> {
   let waiting: Promise<T> | undefined;

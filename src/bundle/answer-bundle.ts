@@ -25,7 +25,10 @@ interface Derived {
   readonly transcript: TranscriptDocument;
 }
 
-/** Creates the API of one page. The recording is played once, for the first request of the timeline or transcript. */
+/**
+ * Creates the API of one page. The first request for the timeline or the transcript plays the recording, and later
+ * requests use the same result.
+ */
 export function answerBundle(bundle: BundleReader): AnswerBundle {
   let progress = 0;
   let derived: Promise<void> | undefined;

@@ -15,7 +15,7 @@ import type { TranscriptDocument } from '../search/transcript-document.ts';
 import type { CommandEnd } from '../search/shell-marks.ts';
 import { Transcript, TRANSCRIPT_LIMITS } from '../search/transcript.ts';
 
-/** A known event at a position of the cast: missing output, or the start of another part of the session. */
+/** A position in the cast at which output is missing, or at which another part of the session starts. */
 export interface KnownPlace {
   readonly offset: number;
   readonly kind: 'gap' | 'part';
@@ -59,7 +59,7 @@ const MAX_MARKS = 1000;
 const MAX_MARK_TEXT = 200;
 /** Units of `WorkBudget` per cell of a thumbnail. */
 const THUMBNAIL_WORK = 20;
-/** Minimum fraction of non-text characters from which output counts as binary. */
+/** Output counts as binary if more than this fraction of its characters does not occur in text. */
 const BINARY_SHARE = 0.05;
 const MIN_BINARY = 64;
 

@@ -58,8 +58,8 @@ export function parseManifest(text: string): BundleManifest | undefined {
 }
 
 /**
- * Returns a sentence that says how much of the session before this recording is not in the bundle, or undefined if
- * nothing is missing. The data comes from the signed sidecar.
+ * Returns a sentence that says how many bytes of the session precede this recording and are therefore not in the
+ * bundle, or undefined if the recording contains the beginning of the session. The data comes from the signed sidecar.
  */
 export function missingBeginning(sidecar: unknown): string | undefined {
   const part: unknown = isRecord(sidecar) ? sidecar['part'] : undefined;

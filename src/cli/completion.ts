@@ -107,7 +107,9 @@ function walk(program: Command, words: readonly string[]): Walk {
   return { command, waiting, position };
 }
 
-/** Candidates for a value. A placeholder such as `<off|require>` lists the possible values. */
+/**
+ * Returns the candidates for the value of an option. A placeholder such as `<off|require>` lists the possible values.
+ */
 function valuesOf(placeholder: string, current: string): readonly string[] {
   const inside = placeholder.replace(/^<(.*)>$/, '$1');
   if (/^[\w-]+(\|[\w-]+)+$/.test(inside)) {

@@ -121,7 +121,7 @@ export async function printRecordings(
   await printList(shown, isGiven ? layout : withTrust(withoutResult(layout, shown), shown), nowMs, context);
 }
 
-/** Returns the message for an empty list. `viewer` is set if no viewer rule of the recorder matches this viewer. */
+/** Returns the message for an empty list. `viewer` is defined if no viewer rule of the recorder matches this viewer. */
 function emptyText(viewer: string | undefined): string {
   if (viewer === undefined) return 'no recording matches\n';
   return `no viewer rule matches ${plain(viewer)}: ask for a rule in --viewers of the recorder\n`;
@@ -129,7 +129,10 @@ function emptyText(viewer: string | undefined): string {
 
 interface Layout {
   readonly columns: readonly (readonly [string, Column])[];
-  /** True if the output is a terminal. The list then has short ids and ages, and fits the width of the terminal. */
+  /**
+   * True if the output is a terminal. The list then shows short ids, and ages instead of times, and fits the width of
+   * the terminal.
+   */
   readonly isShort: boolean;
 }
 

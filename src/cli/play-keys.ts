@@ -46,7 +46,7 @@ const SPEEDS = [0.25, 0.5, 1, 2, 4, 8, 16, 32];
 const MAX_LISTED = 15;
 /** A jump to a match seeks to this number of seconds after the match, so that the match is visible. */
 const AFTER_SECONDS = 0.05;
-/** Maximum size of a recording that is checked for invisible characters, in bytes. */
+/** Maximum size of a recording that is read again only to find invisible characters, in bytes. */
 const MAX_NOTICE_BYTES = 8 * 1024 ** 2;
 const FIND_LIMITS = { maxText: 64 * 1024 ** 2, maxRows: 1_000_000 };
 

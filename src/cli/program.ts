@@ -370,7 +370,7 @@ function addRetention(command: AddCommand, context: CommandContext): void {
     });
 }
 
-/** Adds `policy`: the decisions of a gateway, and its RBAC rules. */
+/** Adds `policy`, which explains the decisions of a gateway and prints its RBAC rules. */
 function addPolicy(command: AddCommand, context: CommandContext): void {
   const policy = command('policy', 'explain decisions of a gateway, and print the rights of its account');
   policy

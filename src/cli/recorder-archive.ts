@@ -77,7 +77,7 @@ export function openRecorderArchive(base: string, signal: AbortSignal): Archive 
   return archive;
 }
 
-/** Sources of an export that read a recording from the read API. */
+/** Returns functions that read the data of a recording from the read API, for an export. */
 function sourcesAt(base: string, recording: ListedRecording, signal: AbortSignal): ExportSources {
   const path = `recordings/${encodeURIComponent(recording.id)}`;
   /** Returns undefined for 404. Retries while the recorder prepares the document. */

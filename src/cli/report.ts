@@ -7,7 +7,10 @@ import { recorderOrContextAddress } from './open-archive.ts';
 import { plain, print, printJson } from './output.ts';
 import { fetchJson } from './recorder-archive.ts';
 
-/** The end of the year 9999, in seconds since the epoch. Limited, because an unsigned event can contain any number. */
+/**
+ * The latest accepted time of an event: the end of the year 9999, in seconds since the epoch. An unsigned event can
+ * contain any number, which may not be a valid date.
+ */
 const MAX_SECONDS = 253_402_300_799;
 const SOURCE = z.object({ node: z.string(), nodeUser: z.string().optional() });
 const STEP = z.object({

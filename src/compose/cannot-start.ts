@@ -2,9 +2,10 @@
 import { TailcastError, errorText } from '../errors.ts';
 
 /**
- * Converts an error during the start of a role to a `TailcastError`. A `TailcastError` is returned unchanged.
+ * Converts an error during the start of a role to a `TailcastError`. A `TailcastError` is returned unchanged, unless
+ * its code is `STORE_FAILED`.
  *
- * @param folders directories of the role, for write errors without a file name
+ * @param folders directories of the role, which the message names if an error contains no file name
  */
 export function cannotStart(
   role: 'gateway' | 'recorder',

@@ -52,7 +52,8 @@ const DISCOVERY = z.union([
   z
     .strictObject({
       objects: z.enum(CLUSTER_FORMATS).describe('Secrets of Cluster API or Argo CD, or ClusterProfiles'),
-      // A user who may create these objects can add clusters, and can get the credentials of `users`.
+      // A Kubernetes user who may create these objects can add clusters, and make the gateway send the credentials in
+      // `users` to them.
       namespace: z.string().default('').describe('required; only cluster managers may write to it'),
       label: z.string().optional().describe('label selector'),
       names: z
@@ -75,7 +76,7 @@ const DISCOVERY = z.union([
 const CLUSTER_FILE = z.strictObject({
   clusters: z.array(CLUSTER).max(1000).default([]),
   discover: z.array(DISCOVERY).max(20).default([]),
-  /** Clusters to which rules without `clusters` apply. */
+  /** Clusters to which a rule in a grant applies if the rule does not list `clusters`. */
   unscopedRules: z.enum(['none', 'all']).default('none'),
 });
 

@@ -47,7 +47,7 @@ export function ownPrefix({ kcp }: Pick<ClusterSpec, 'kcp'>): string {
 export type FoundClusters = ReadonlyMap<string, ClusterSpec | TailcastError>;
 
 export interface ClusterSource {
-  /** Name for logs and readiness. */
+  /** Name of the source in logs and in the readiness response. */
   readonly name: string;
   /** @throws TailcastError if the source itself cannot be read */
   read(signal: AbortSignal): Promise<FoundClusters>;
@@ -366,8 +366,8 @@ async function readPages(
 }
 
 /**
- * Removes the content of objects that are too large. If the total size is too large, also removes that of the newest
- * objects.
+ * Removes the content of objects that are too large. If the total size is too large, also removes the content of the
+ * newest objects.
  */
 function dropContent(items: readonly PagedObject[]): PagedObject[] {
   let sum = 0;

@@ -63,7 +63,7 @@ export interface Clusters {
   /** Addresses (`host:port`) of listeners that serve only one cluster. Map keys: name of the cluster. */
   readonly listeners: ReadonlyMap<string, string>;
   readonly check: ReadinessCheck;
-  /** Number of connections to all API servers. */
+  /** Total number of connections to the API servers of all clusters, and how many of them are idle. */
   size(): { readonly total: number; readonly idle: number };
   /** Reads all sources immediately. Never rejects. */
   reload(): Promise<void>;
@@ -81,8 +81,7 @@ interface OpenCluster {
 }
 
 /**
- * The server and the CA that belong to the name of a cluster. If both have changed, the name refers to another
- * cluster.
+ * The server and the CA that a cluster name stands for. If both have changed, the name stands for another cluster.
  */
 interface Binding {
   readonly id: string;
@@ -431,8 +430,8 @@ class ClusterManager implements Clusters {
   }
 
   /**
-   * Returns the reason why the gateway is not ready, or undefined. One working cluster is enough, so that failed
-   * clusters do not make the others unavailable.
+   * Returns the problems of clusters, or undefined. Throws only if no cluster is available, because failed clusters
+   * must not make the others unavailable.
    */
   #ready(): string | undefined {
     const remarks = [...this.#problems.values()];

@@ -39,7 +39,7 @@ export function k3sKubeconfig(stateDirectory: string): string {
 
 /**
  * Returns the settings with the kubeconfig of the gateway's account and, unless `listen` is set, the address of the
- * tailnet node. Repeated calls have no further effect.
+ * tailnet node. Creates this account only if the state directory contains no kubeconfig for it yet.
  *
  * @throws TailcastError `CONFIG_INVALID`, `TAILNET_UNAVAILABLE`
  */

@@ -126,7 +126,7 @@ async function serve(open: OpenParts, signal: AbortSignal): Promise<void> {
   }
 }
 
-/** Runs the controllers until the process stops leading. */
+/** Runs the controllers until the signal aborts, for example because the process has lost the Lease. */
 async function lead(parts: OperatorParts): Promise<void> {
   const { client, metrics, log, signal } = parts;
   const shared = { clock: systemClock, random: Math.random, log, signal };
@@ -146,7 +146,7 @@ async function lead(parts: OperatorParts): Promise<void> {
   metrics.leading.set(0);
 }
 
-/** Runs `work` with the Lease, or immediately if the settings disable the Lease. */
+/** Runs `work` while this process holds the Lease, or immediately if the settings disable the Lease. */
 function whileLeading(
   open: OpenParts,
   work: (parts: OperatorParts) => Promise<void>,
@@ -196,7 +196,7 @@ async function printAll(parts: OperatorParts, print: (text: string) => void): Pr
 function specOptions(config: OperatorConfig, namespace: string, image: string): SpecOptions {
   return {
     namespace,
-    // A placeholder: the deployment of a resource replaces it with the login server of that resource's control server.
+    // A placeholder. When the operator deploys a resource, it uses the login server of that resource's tailnet instead.
     loginServer: TAILSCALE_LOGIN,
     defaultTags: config.defaultTags,
     allowedTags: config.allowedTags,

@@ -70,7 +70,7 @@ function noSpool(): TailcastError {
 /** An open store and its formats. */
 export interface OpenedStore {
   readonly options: Pick<RecorderOptions, 'directory' | 'spoolDirectory' | 'bucket'>;
-  /** Releases the store. Call it after the recorder is closed. */
+  /** Releases the store. Call this function after the recorder is closed. */
   close(): void;
 }
 

@@ -34,8 +34,8 @@ export async function runRecorder(config: RecorderConfig, context: CommandContex
   const fatalErrors = openFatalErrors({ log, stop: context.signal, registry });
   const { signal } = fatalErrors;
   const { checks, ...identities } = openIdentities(config);
-  // An unresponsive store must not block the exit. After an interrupted start, the next start recovers as after a
-  // crash.
+  // A stop request ends the wait for the start, because an unresponsive store must not block the exit. The next start
+  // then recovers as after a crash.
   const starting = startRecorder(config, { ...identities, log, registry });
   const recorder = await Promise.race([starting, once(signal, 'abort').then(() => undefined)]);
   if (recorder === undefined) {

@@ -18,7 +18,7 @@ export const SOCKET_SETTING = setting(
   '<path>',
 );
 
-/** @param port default port; the default address is loopback */
+/** @param port default port; the host of the default address is loopback */
 export function opsListenSetting(port: number): Setting<ListenAddress | undefined> {
   return setting('address for /livez, /readyz and /metrics', optionalListenAddress, loopback(port));
 }

@@ -14,7 +14,9 @@ const REASONS: ReadonlyMap<unknown, string> = new Map([
   ['ENOSPC', 'the disk is full'],
 ]);
 
-/** Returns one check for each setting: the process can read the file. A setting without a value passes the check. */
+/**
+ * Returns, for each setting, a check that the process can read the file. A setting without a value passes the check.
+ */
 export function readableFiles<Table extends SettingTable>(
   ...settings: readonly (keyof Table & string)[]
 ): readonly SettingCheck<Table>[] {
@@ -29,7 +31,7 @@ export function readableFiles<Table extends SettingTable>(
 }
 
 /**
- * Returns one check for each setting: the process can write to the directory or can create it. A setting without a
+ * Returns, for each setting, a check that the process can write to the directory or create it. A setting without a
  * value, or with a URL, passes the check.
  */
 export function writableDirectories<Table extends SettingTable>(
