@@ -143,7 +143,7 @@ export class RequestStore {
 
   /**
    * Moves a denied or revoked record to a new object. The signature of earlier, approved versions of the record covers
-   * the uid of the old object. If somebody restores such a version, it is therefore invalid.
+   * the uid of the old object. A restored copy of an old object is therefore invalid.
    */
   async #renew(oldUid: string, record: AccessRecord): Promise<void> {
     const { signal, log, monotonicMs } = this.#deps;

@@ -69,7 +69,7 @@ export async function writeGatewayKubeconfig(
 }
 
 /**
- * Returns an entry for each cluster of a gateway that the caller may use.
+ * Returns an entry for each of the gateway's clusters that the caller may use.
  *
  * @throws TailcastError `USAGE` if the gateway does not respond or the caller may use no cluster
  */

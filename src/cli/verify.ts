@@ -23,7 +23,7 @@ import { remoteOfStore, openJoinedArchive } from './directory-archive.ts';
 import { readDemoNote } from './open-archive.ts';
 import { plain, print, printJson } from './output.ts';
 
-/** Exit code for each verdict. Code 2 is wrong usage. */
+/** Exit code for each verdict. Code 2 means wrong usage. */
 const EXIT_CODES: Readonly<Record<StoreVerdict, number>> = { verified: 0, failed: 1, unverified: 3, lost: 4 };
 const HOUR_MS = 3_600_000;
 

@@ -52,8 +52,8 @@ function credentialOf(environment: ReadonlyMap<string, string>): string | undefi
 }
 
 /**
- * Returns undefined if journals are disabled, or if the default directory is unusable. If the default directory is
- * unusable, the gateway logs one warning, and keeps output in memory.
+ * Returns undefined if journals are disabled. Also returns undefined, and logs a warning, if the default directory is
+ * unusable. The gateway then keeps output in memory.
  *
  * @throws TailcastError `CONFIG_INVALID` if a directory in the settings is unusable
  */

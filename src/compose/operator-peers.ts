@@ -10,7 +10,7 @@ import { createHeadscaleControl } from '../operator/headscale-api.ts';
 import { createTailscaleControl } from '../operator/tailscale-api.ts';
 
 const TAILSCALE_API = 'https://api.tailscale.com';
-/** Mount directories of the credentials in deployments of the reference (Tailscale's operator) and of tailcast. */
+/** Directories at which deployments of the reference (Tailscale's operator) and of tailcast mount the credentials. */
 const DEFAULT_CREDENTIALS = { tailscale: '/oauth', headscale: '/headscale' } as const;
 /** Login server of Tailscale's control plane. */
 export const TAILSCALE_LOGIN = 'https://controlplane.tailscale.com';
