@@ -113,7 +113,7 @@ export function createRecordSeal(secret: Uint8Array): RecordSeal {
   };
 }
 
-/** Returns the caller in the form that records contain. */
+/** Converts a caller to the fields that a record contains. */
 export function personOf(identity: Identity): Person {
   const { kind, nodeId, nodeName: node } = identity;
   return kind === 'user'

@@ -1,4 +1,4 @@
-/** The only formatter of errors for users: what happened, the value that caused it, the advice, the code. Pure. */
+/** Formats all errors for users: what happened, the value that caused it, the advice and the code. Pure. */
 import { TailcastError, adviceOn, errorText } from '../errors.ts';
 import { WireError } from '../wire/wire-error.ts';
 import { ERROR_ADVICE } from './error-advice.ts';

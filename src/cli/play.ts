@@ -47,7 +47,7 @@ interface Stored {
   readonly recording: ListedRecording;
 }
 
-/** Finds a recording in an archive; undefined for the path of a file. */
+/** Finds a recording in an archive. Returns undefined if the user specified the path of a file. */
 async function findStored(
   id: string,
   options: Readonly<Record<string, unknown>>,

@@ -1,4 +1,7 @@
-/** Opens a gateway's stores of access requests. All gateways of a cluster share the key of these stores. */
+/**
+ * Opens a gateway's stores of access requests. All gateways of a cluster share the key that signs the records in these
+ * stores.
+ */
 import { randomBytes } from 'node:crypto';
 import { AccessRequests } from '../access/requests.ts';
 import { createRecordSeal } from '../access/record.ts';

@@ -76,8 +76,8 @@ function bucketServer({ s3Endpoint, s3Region }: RecorderConfig): URL {
 }
 
 /**
- * Returns the possible spool directories: the one in the settings, or otherwise the two defaults, next to the store and
- * inside it.
+ * Returns the possible spool directories: the directory in the settings or, if it is not set, the two defaults next to
+ * the store and inside it.
  */
 function spoolsOf({ spool, store }: RecorderConfig, isFolder: boolean): readonly string[] {
   if (spool !== undefined) return [spool];

@@ -120,7 +120,7 @@ async function openSeveral(parts: UpstreamParts, path: string): Promise<GatewayU
   };
 }
 
-/** Returns the host names of the gateway in lower case: those in the settings and that of its tailnet node. */
+/** Returns the host names of the gateway in lower case: the names in the settings and the name of its tailnet node. */
 export async function ownHosts(
   { hostNames, listen: { host } }: GatewayConfig,
   localApi: LocalApi | undefined,

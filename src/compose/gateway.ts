@@ -29,7 +29,7 @@ import { readStaticIdentity } from './static-identity-file.ts';
 import { createLocalTailnet, createStaticTailnet, openCertificates, type Tailnet } from './tailnet.ts';
 import { type GatewayOptions, openServer, requestLimits } from './gateway-server.ts';
 
-/** Number of connections beyond the limit to which the gateway still sends an error response. */
+/** To this number of connections beyond the limit, the gateway still sends an error response. */
 const SURPLUS_CONNECTIONS = 256;
 
 export interface RunningGateway {
@@ -43,7 +43,7 @@ export interface RunningGateway {
   close(limitMs: number): Promise<void>;
 }
 
-/** `tailcast gateway`: runs until `signal` aborts, then drains. */
+/** `tailcast gateway`: runs until `signal` aborts, and then waits a limited time until sessions have finished. */
 export async function runGateway(config: GatewayConfig, context: CommandContext): Promise<void> {
   const log = createLogger({ level: config.logLevel });
   const { environment } = context;

@@ -44,8 +44,7 @@ export function createRecorderChoice(
 ): PortalDeps['recordersFor'] {
   const named = splitRecorders(config.portalRecorders);
   return async (caller) => {
-    // Addresses in the settings are those of the listener for viewers. Addresses from grants and tags are those of the
-    // listener for uploads.
+    // The settings contain addresses of listeners for viewers. Grants and tags give addresses of listeners for uploads.
     const exact = named?.addresses ?? [];
     const asked = named === undefined ? recordersOf(caller) : { recorders: [], recorderTags: named.tags };
     const uploads = await findRecorders(asked, directory, new AbortController().signal);

@@ -13,9 +13,9 @@ const MAX_WITHOUT_HEADER = 1024;
 const FORWARDED_TO: ReadonlySet<string> = new Set(['127.0.0.1', '::1']);
 
 /**
- * Checks that the listener for PROXY headers is not an address that tailscaled forwards to. A userspace tailscaled
- * forwards each permitted tailnet port to the same port of 127.0.0.1. Through such a port, peers could bypass
- * `tailscale serve` and send a forged identity in a PROXY header.
+ * Checks that tailscaled does not forward connections to the address of the listener for PROXY headers. A userspace
+ * tailscaled forwards each permitted tailnet port to the same port of 127.0.0.1. Through such a port, peers could
+ * bypass `tailscale serve` and send a forged identity in a PROXY header.
  *
  * @param setting beginning of the error message: the name of the setting
  * @throws TailcastError `CONFIG_INVALID`, whose message suggests an address that only this machine can reach
