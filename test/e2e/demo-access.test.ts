@@ -68,7 +68,7 @@ function kubeconfigPath(): string {
   return join(home, 'state', 'tailcast', 'demo', 'kubeconfig');
 }
 
-/** The status of a request to the gateway. */
+/** Sends a request to the gateway, and returns the status of the response. */
 async function ask(path: string, headers: Readonly<Record<string, string>>): Promise<number> {
   return new Promise((resolve, reject) => {
     const { hostname, port } = gateway.url;

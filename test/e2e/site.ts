@@ -101,7 +101,7 @@ export async function castOf({ port }: RoleProcess, { id }: Recording): Promise<
   return (await fetch(url)).text();
 }
 
-/** The data of all events of a cast. */
+/** Returns the data of all events of a cast. */
 export function dataOf(cast: string): string {
   const events = cast.trimEnd().split('\n').slice(1);
   return events.map((line) => (JSON.parse(line) as readonly [number, string, string])[2]).join('');

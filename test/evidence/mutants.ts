@@ -329,7 +329,7 @@ function pick<T>(list: readonly T[], random: Random): T {
   return list[random(list.length)]!;
 }
 
-/** An hour that differs from `hour`. */
+/** Returns an hour that differs from `hour`. */
 function otherHour(hour: string): string {
   return String((Number(hour) + 1) % 24).padStart(2, '0');
 }

@@ -13,7 +13,7 @@ afterEach(async () => {
   for (const close of open.splice(0).toReversed()) await close();
 });
 
-/** A target, and a forwarder that connects to it. */
+/** Starts a target, and a forwarder that connects to it. */
 async function site(
   onConnection: (socket: Socket) => void,
   more: {

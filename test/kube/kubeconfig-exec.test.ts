@@ -16,7 +16,7 @@ beforeEach(() => {
   nowMs = Date.UTC(2026, 0, 1);
 });
 
-/** A credential plugin that counts its runs in the file `runs` and then evaluates `code`. */
+/** Creates a credential plugin that counts its runs in the file `runs` and then evaluates `code`. */
 function plugin(code: string, spec: Partial<KubeconfigExec> = {}, timeoutMs = 10_000): CredentialSource {
   const counted = `require('fs').appendFileSync(${JSON.stringify(join(directory, 'runs'))}, '.'); ${code}`;
   return createExecCredentialSource({

@@ -22,7 +22,7 @@ async function listen(server: Server): Promise<number> {
   return (server.address() as AddressInfo).port;
 }
 
-/** The server behind the proxies. */
+/** Starts the server behind the proxies. */
 function startEcho(): Promise<number> {
   return listen(createServer((socket) => void socket.pipe(socket)));
 }
@@ -51,7 +51,7 @@ async function startConnectProxy(port: number, status = 200): Promise<{ port: nu
   return { port: await listen(server), asked };
 }
 
-/** A SOCKS5 server that sends its responses one byte at a time. */
+/** Starts a SOCKS5 server that sends its responses one byte at a time. */
 async function startSocksProxy(
   port: number,
   options: { readonly method?: number; readonly login?: number; readonly code?: number } = {},

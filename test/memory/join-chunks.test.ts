@@ -19,7 +19,7 @@ async function dial(server: Server): Promise<Socket> {
   return socket;
 }
 
-/** The chunks that a stream delivers after it is resumed. */
+/** Returns the chunks that a stream delivers after it is resumed. */
 async function chunksOf(stream: Readable): Promise<readonly Buffer[]> {
   const chunks: Buffer[] = [];
   stream.on('data', (chunk: Buffer) => chunks.push(chunk));

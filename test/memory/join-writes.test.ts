@@ -5,7 +5,7 @@ import { joinSmallWrites } from '../../src/memory/join-writes.ts';
 /** A missing argument as Node.js's HTTP streams pass it: `null`, which the types do not allow. */
 const nothing = null as unknown as undefined;
 
-/** A stream whose writes complete on request. */
+/** Creates a stream whose writes complete on request. */
 function slowStream() {
   const chunks: Buffer[] = [];
   let release: (() => void) | undefined;

@@ -43,7 +43,7 @@ function clusters(): object {
   return { clusters: [{ name: 'k', cluster: { server, 'insecure-skip-tls-verify': true } }] };
 }
 
-/** The authorization header that the API server received. */
+/** Connects with a kubeconfig, and returns the authorization header that the API server received. */
 async function authorizationFrom(kubeconfig: string, context?: string): Promise<string | undefined> {
   const connection = connectCluster({ kubeconfig, context }, new Map());
   try {

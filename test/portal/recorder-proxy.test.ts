@@ -19,14 +19,14 @@ const HEAD = [
   ['Connection', 'close'],
 ];
 
-/** A second recorder. */
+/** Starts a second recorder. */
 async function another(): Promise<RecorderSpy> {
   const recorder = await startRecorderSpy();
   stack.push(() => recorder.close());
   return recorder;
 }
 
-/** A recorder that sends exactly these bytes; `%` is replaced by the viewer of the request. */
+/** Starts a recorder that sends exactly these bytes; `%` is replaced by the viewer of the request. */
 async function speaking(bytes: string, then: (socket: Socket) => void = () => {}): Promise<string> {
   const server = createServer((socket) => {
     socket.on('error', () => {});

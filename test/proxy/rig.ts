@@ -286,7 +286,7 @@ function track(socket: TLSSocket): UpstreamSocket {
   };
 }
 
-/** A raw HTTP/1.1 client connection to the front. */
+/** Opens a raw HTTP/1.1 client connection to the front. */
 export async function rawClient(rig: Pick<Rig, 'port' | 'pki'>): Promise<UpstreamSocket> {
   const socket = connectTls({
     port: rig.port,
@@ -466,7 +466,7 @@ async function collect(stream: NodeJS.ReadableStream & { rstCode?: number }): Pr
   return Buffer.concat(chunks);
 }
 
-/** The values of a header, in order, from a flat list. */
+/** Returns the values of a header, in order, from a flat list. */
 export function valuesOf(rawHeaders: readonly string[], name: string): string[] {
   return rawHeaders.filter((_, index) => index % 2 === 1 && rawHeaders[index - 1]?.toLowerCase() === name);
 }

@@ -31,7 +31,7 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-/** A recorder that acknowledges on request. */
+/** Creates a connection to a recorder that acknowledges on request. */
 function createConnection() {
   let events: ConnectionEvents | undefined;
   const connection: RecorderConnection = {

@@ -204,7 +204,7 @@ describe('an upload whose recorder is lost permanently', () => {
   });
 });
 
-/** A connection to a recorder. `act` sends the acknowledgements. */
+/** Creates a connection to a recorder. `act` sends the acknowledgements. */
 function connectionTo(
   act: (events: Parameters<RecorderConnection['attach']>[0]) => void,
 ): RecorderConnection {

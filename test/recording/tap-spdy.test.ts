@@ -27,7 +27,7 @@ function taps(version: 1 | 2 | 3 | 4 | 5 = 4) {
   return openTap((session) => createSpdyTap(session, version));
 }
 
-/** A session with these stream ids: error 1, stdin 3, stdout 5, stderr 7, resize 9. */
+/** Opens a session with these stream ids: error 1, stdin 3, stdout 5, stderr 7, resize 9. */
 function opened(version?: 1 | 2 | 3 | 4 | 5) {
   const client = createSpdyPeer();
   const server = createSpdyPeer();

@@ -68,7 +68,7 @@ interface Build {
   readonly waits: Promise<RegExpExecArray>;
 }
 
-/** A command that prints the content of `dist`. */
+/** Starts a command that prints the content of `dist`. */
 function build(): Build {
   const child = spawn(process.execPath, ['scripts/run.mjs', 'build', '--', 'look'], {
     cwd: checkout,

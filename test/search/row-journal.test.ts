@@ -5,7 +5,7 @@ import { castFixture, readCastLines, readWrites, type Write } from '../support/s
 import { terminalPiece } from '../support/terminal-oracle.ts';
 import { WorkBudget } from '../../src/work-budget.ts';
 
-/** The time in seconds at which a word was first visible. */
+/** Returns the time in seconds at which a word was first visible. */
 function secondOf(lines: readonly string[], word: string): number | undefined {
   return readCastLines(lines).rows.find(({ text }) => text.includes(word))?.at;
 }

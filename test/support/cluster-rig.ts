@@ -92,7 +92,7 @@ export async function startScripted(name: string, from?: ServerCa): Promise<Scri
   return double;
 }
 
-/** A kubeconfig with one context. */
+/** Returns a kubeconfig with one context. */
 export function kubeconfigOf(
   server: Pick<ScriptedServer, 'name' | 'port' | 'ca'>,
   overrides: object = {},

@@ -32,7 +32,7 @@ export const COSTLY_PROGRAMS: readonly (readonly [name: string, events: string])
   ['resizes', `${events('\x1b#8')}${resizes}\n${events('end', 20)}`],
 ];
 
-/** A cast with a readable first line, followed by a program of {@link COSTLY_PROGRAMS}. */
+/** Returns a cast with a readable first line, followed by a program of {@link COSTLY_PROGRAMS}. */
 export function costlyCast(costly: string, header = HEADER): string {
   return `${header}[0,"o","the first line\\r\\n"]\n[0,"o","\\u001b[Hmoved"]\n${costly}`;
 }

@@ -55,7 +55,7 @@ export interface LocalApiDouble {
   close(): Promise<void>;
 }
 
-/** A whois body like tailscaled's, for a node of a user. */
+/** Returns a whois body like tailscaled's, for a node of a user. */
 export function userNode(overrides: Record<string, unknown> = {}): Record<string, unknown> {
   return {
     Node: {
@@ -71,7 +71,7 @@ export function userNode(overrides: Record<string, unknown> = {}): Record<string
   };
 }
 
-/** A whois body like tailscaled's, for a tagged node. */
+/** Returns a whois body like tailscaled's, for a tagged node. */
 export function taggedNode(tags: readonly string[] = ['tag:ci']): Record<string, unknown> {
   return {
     Node: {

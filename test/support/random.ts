@@ -12,7 +12,7 @@ export interface Random {
   list<T>(max: number, make: () => T): T[];
 }
 
-/** The seed of this run. */
+/** Returns the seed of this run. */
 export function runSeed(): number {
   const given = process.env['TEST_SEED'];
   return given === undefined ? randomInt(2 ** 31) : Number(given);

@@ -68,7 +68,7 @@ export function linesOf(recorder: RecorderDouble): unknown[] {
   return recorder.uploads[0]!.lines().map((line) => JSON.parse(line) as unknown);
 }
 
-/** A WebSocket exec that sends `output` and the exit status, and closes. */
+/** Returns a WebSocket exec that sends `output` and the exit status, and closes. */
 export function webSocketExec(output: readonly Uint8Array[], status = STATUS_SUCCESS): UpgradeScript {
   return (request, socket) => {
     socket.write(switching(request, 'v5.channel.k8s.io', 'Sec-WebSocket-Accept: x'));

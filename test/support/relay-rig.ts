@@ -51,7 +51,7 @@ export async function relayed(options: Partial<RelayOptions> = {}) {
 
 type Parse = (chunk: Uint8Array) => void | Promise<void>;
 
-/** A tap with configured results for output and input, and a count of deliveries. */
+/** Creates a tap with configured results for output and input, which counts deliveries. */
 export function tap(output: Parse = () => undefined, input: Parse = () => undefined) {
   const state = {
     deliveries: 0,

@@ -59,7 +59,7 @@ export function sidesOf(tap: Tap): { readonly server: OutputSide; readonly clien
   return { server: new OutputSide(tap), client: new InputSide(tap) };
 }
 
-/** A tap, and the session to which it reports. */
+/** Opens a tap, and the session to which the tap reports. */
 export function openTap(create: (session: SeenSession) => Tap) {
   const session = new SeenSession();
   const tap = create(session);

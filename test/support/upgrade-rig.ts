@@ -87,7 +87,7 @@ export async function startApiServerDouble(script: UpgradeScript): Promise<ApiSe
   return double;
 }
 
-/** The 101 response of an API server that chose `subprotocol`. */
+/** Returns the 101 response of an API server that chose `subprotocol`. */
 export function switching(
   request: IncomingMessage,
   subprotocol: string | undefined,
@@ -285,7 +285,7 @@ export interface UpgradeClient {
   /** Status line and header lines. */
   readonly head: string;
   readonly status: number;
-  /** Reads the bytes after the response head. */
+  /** Reader of the bytes after the response head. */
   readonly reader: ByteReader;
 }
 

@@ -255,7 +255,7 @@ function put(batch: EventBatch, item: Item): void {
   else batch.output(item.seconds, item.bytes, item.form ?? 'exact');
 }
 
-/** A frame with a line is longer than the line itself. */
+/** Returns true if the upload writes frames: a frame with a line is longer than the line itself. */
 function writesFrames(upload: RecorderUpload): boolean {
   const batch = upload.createBatch();
   batch.lines('{}\n');

@@ -19,7 +19,7 @@ const PROGRAM = join(dirname(fileURLToPath(import.meta.url)), 'recorder-process.
 interface Killed {
   readonly directory: string;
   readonly spool: string;
-  /** Returns the names of the spooled sessions without suffixes, oldest first. */
+  /** Names of the spooled sessions without suffixes, oldest first. */
   readonly sessions: readonly string[];
   readonly acked: number;
 }

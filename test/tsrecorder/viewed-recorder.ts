@@ -5,7 +5,7 @@ import { createRig, request, type Answer } from './recorder-rig.ts';
 
 export const CAROL: Viewer = { node: 'desk.tail1.ts.net', nodeId: 'nDESK', user: 'carol@example.com' };
 
-/** The recorder closes when the test has finished. */
+/** Opens a recorder, which closes when the test has finished. */
 export async function openViewedRecorder(rules: readonly string[]) {
   let viewer = CAROL;
   const rig = await createRig({

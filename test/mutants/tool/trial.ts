@@ -326,7 +326,7 @@ function showsOf(
   return found;
 }
 
-/** A line for the report. */
+/** Returns a line for the report. */
 export function shown({ file, line, operator, original, replacement }: Mutant): string {
   const short = (text: string): string => {
     const flat = text.replaceAll(/\s+/g, ' ');

@@ -1,7 +1,7 @@
 /** ProxyGroups for the tests. */
 import { parseProxyGroup, type ProxyGroup } from '../../../src/operator/proxy-group/resource.ts';
 
-/** A manifest for the reference operator. */
+/** Returns a manifest for the reference operator. */
 export function proxyGroupObject(spec: object = {}, metadata: object = {}) {
   return {
     apiVersion: 'tailscale.com/v1alpha1',

@@ -45,7 +45,7 @@ function podOf(spec: object = {}, context = TAILSCALE, metadata: object = {}) {
   };
 }
 
-/** The settings as the gateway itself parses them. */
+/** Returns the settings as the gateway itself parses them. */
 function configOf(...parameters: Parameters<typeof podOf>) {
   const environment = new Map(
     podOf(...parameters).container.env!.map(({ name, value }) => [

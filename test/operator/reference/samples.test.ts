@@ -89,7 +89,7 @@ function nameFor(parent: Pick<SingleProxy, 'parent' | 'namespace' | 'type'>): st
 }
 const decode = (text: string): unknown => JSON.parse(Buffer.from(text, 'base64').toString());
 
-/** A Secret with its files parsed. */
+/** Returns a Secret with its files parsed. */
 function secret(name: string): object {
   const object = bench.object(`${OWN}/secrets/${name}`)!;
   const files = Object.entries(object['data'] as Record<string, string>).filter(
@@ -340,7 +340,7 @@ describe('a Connector of the reference’s documentation', () => {
 });
 
 describe('a DNSConfig of the reference’s documentation', () => {
-  /** An object of the nameserver with its file parsed. */
+  /** Returns an object of the nameserver with its file parsed. */
   function made(kind: string): StoredObject {
     const found = [...bench.api.objects.values()].filter(
       (object) => object.kind === kind && object.metadata.ownerReferences?.[0]?.name === 'ts-dns',

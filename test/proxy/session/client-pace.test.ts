@@ -4,7 +4,7 @@ import { MAX_PROBES, ProbeLedger } from '../../../src/recording/client-heartbeat
 
 const KIB = 1024;
 
-/** A `ClientPace` with a test clock. The test sends bytes and responds to probes. */
+/** Creates a `ClientPace` with a test clock. The test sends bytes and responds to probes. */
 function begin() {
   const clock = { ms: 0 };
   const ledger = new ProbeLedger((ordinal) => Uint8Array.of(ordinal));

@@ -118,7 +118,7 @@ const CLOSE = encodeWebSocketFrame({
 });
 const STREAMS = ['open 1 error', 'open 3 stdin', 'open 5 stdout', 'open 7 stderr'];
 
-/** A kubelet's frames at the end of a session with the streams 1, 3, 5 and 7. */
+/** Returns a kubelet's frames at the end of a session with the streams 1, 3, 5 and 7. */
 function ending(peer: ReturnType<typeof createSpdyPeer>, status: Uint8Array): readonly Uint8Array[] {
   return [
     peer.data(5, new Uint8Array(0), true),

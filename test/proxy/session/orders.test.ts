@@ -38,7 +38,7 @@ function post(rig: Rig, path: string, headers: Record<string, string> = {}): Pro
   return request(rig.recorder, { path: `/api/v1/recordings/${path}`, method: 'POST', headers });
 }
 
-/** A shell that echoes its input, with its gateway and recorder. */
+/** Opens a shell that echoes its input, with its gateway and recorder. */
 async function openShell(protocol: Protocol = 'websocket') {
   const wire = WIRES[protocol]();
   const recorder = await recorderRig();

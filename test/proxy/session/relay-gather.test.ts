@@ -50,7 +50,7 @@ describe('a tap that accepts output early', () => {
     return { ...session, state, show };
   }
 
-  /** A relay with a client that does not read, and a tap that collects data. */
+  /** Opens a relay with a client that does not read, and a tap that collects data. */
   async function relayedSlowly() {
     const { state, ...session } = await gatheringRelay();
     session.client.pause();

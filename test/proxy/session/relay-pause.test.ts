@@ -59,7 +59,7 @@ const PROTOCOLS = {
   },
 };
 
-/** A relay of a session, and the number of output bytes that its tap has parsed. */
+/** Opens a relay of a session. The result includes the number of output bytes that its tap has parsed. */
 async function pausable(protocol: keyof typeof PROTOCOLS) {
   const frames = PROTOCOLS[protocol]();
   frames.session.detailed = false;

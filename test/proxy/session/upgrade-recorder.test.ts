@@ -43,7 +43,7 @@ interface RecorderProcess {
   kill(): Promise<void>;
 }
 
-/** A recorder that can be killed. */
+/** Starts a recorder that can be killed. */
 async function spawnRecorder(root: string, port: number, resumeGraceMs: number): Promise<RecorderProcess> {
   const child: ChildProcess = spawn(process.execPath, [PROGRAM, root, String(port), String(resumeGraceMs)], {
     stdio: ['ignore', 'pipe', 'inherit'],
@@ -65,7 +65,7 @@ async function directory(): Promise<string> {
   return made;
 }
 
-/** A gateway in front of a simulated exec that a test controls. */
+/** Starts a gateway in front of a simulated exec that a test controls. */
 async function execRig(
   recorder: Pick<RunningRecorder, 'address'>,
   options: { readonly mode?: 'failOpen' | 'failClosed'; readonly moveTimeoutMs?: number } = {},

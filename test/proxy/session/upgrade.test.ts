@@ -30,7 +30,7 @@ import {
   type UpgradeScript,
 } from '../../support/upgrade-rig.ts';
 
-/** A WebSocket exec with only the handshake; the test sends the messages. */
+/** Returns an exec script that performs only the WebSocket handshake; the test sends the messages. */
 function openEnded(): { readonly script: UpgradeScript; readonly peer: Promise<Socket> } {
   const opened = Promise.withResolvers<Socket>();
   return {

@@ -81,7 +81,7 @@ export async function gatewayApiCrds(): Promise<readonly Manifest[]> {
   );
 }
 
-/** A kubeconfig with a token of an account in {@link NAMESPACE}. */
+/** Returns a kubeconfig with a token of an account in {@link NAMESPACE}. */
 export async function accountKubeconfig(cluster: Kubernetes, name: string): Promise<string> {
   const path = `/api/v1/namespaces/${NAMESPACE}/serviceaccounts/${name}/token`;
   const answer = (await cluster.api('POST', path, {

@@ -431,7 +431,7 @@ export async function serveApiServer(rig: Rig, cluster: Kubernetes, kubeProxy: s
   });
 }
 
-/** A pod with a web server. */
+/** Returns a pod with a web server. */
 export function webPod(name: string, labels: Readonly<Record<string, string>>): PodManifest {
   return {
     apiVersion: 'v1',
@@ -449,7 +449,7 @@ export function webPod(name: string, labels: Readonly<Record<string, string>>): 
   };
 }
 
-/** A pod with a web server that is a tailnet node. */
+/** Returns a pod with a web server that is a tailnet node. */
 export function tailnetWebPod(
   name: string,
   authKey: string,
@@ -468,7 +468,7 @@ interface PodManifest {
   readonly spec: { readonly automountServiceAccountToken?: boolean; readonly containers: readonly object[] };
 }
 
-/** A pod that is a tailnet node of a user and accepts routes. */
+/** Returns a pod that is a tailnet node of a user and accepts routes. */
 export function clientPod(
   name: string,
   authKey: string,

@@ -71,7 +71,7 @@ describe.each(versions)('Kubernetes %s', (version) => {
     row.set(key, [...(row.get(key) ?? []), version]);
   }
 
-  /** The recordings of this test's pod, oldest first. */
+  /** Returns the recordings of this test's pod, oldest first. */
   async function recorded(count: number): Promise<readonly StoredRecording[]> {
     const recordings = await gateways.archive.whole([pod], count);
     expect(recordings).toHaveLength(count);

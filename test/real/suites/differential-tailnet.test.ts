@@ -360,7 +360,7 @@ const ODD_VALUES = [
   '',
 ];
 
-/** A JSON object, possibly with an error if `odd` is set. */
+/** Returns a JSON object, possibly with an error if `odd` is set. */
 function members(random: Random, odd: boolean, list: readonly Member[]): string {
   const spelled = list.flatMap(([name, json]): Member[] => {
     if (!odd || !random.oneIn(8)) return [[name, json]];
@@ -391,7 +391,7 @@ function members(random: Random, odd: boolean, list: readonly Member[]): string 
   return `{${spelled.map(([name, json]) => `${JSON.stringify(name)}:${json}`).join(',')}}`;
 }
 
-/** A JSON array, possibly with items of other types if `odd` is set. */
+/** Returns a JSON array, possibly with items of other types if `odd` is set. */
 function list(random: Random, odd: boolean, length: number, make: () => string): string {
   const elements = Array.from({ length }, () => (odd && random.oneIn(20) ? random.pick(ODD_VALUES) : make()));
   return odd && random.oneIn(20) ? random.pick(ODD_VALUES) : `[${elements.join(',')}]`;

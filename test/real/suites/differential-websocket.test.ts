@@ -127,7 +127,7 @@ function payloadOf(random: Random): Uint8Array {
   return random.bytes(random.pick([0, 1, 2, 20, 125, 126, 127, 200, 1000, random.oneIn(20) ? 66_000 : 3]));
 }
 
-/** A stream of valid messages, partly fragmented, with or without a final close frame. */
+/** Returns a stream of valid messages, partly fragmented, with or without a final close frame. */
 function randomStream(random: Random, masked: boolean, fragments: boolean): Uint8Array {
   const frames: Uint8Array[] = [];
   const add = (opcode: number, fin: boolean, payload: Uint8Array): void => {

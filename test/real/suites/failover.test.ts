@@ -39,7 +39,7 @@ beforeAll(async () => {
 
 afterAll(() => rig.stop());
 
-/** The grant names both recorders in this order, and enforces recording. */
+/** Returns an identity whose grant names the recorders in this order, and enforces recording. */
 function identityWith(recorders: readonly RecorderProcess[]): Identity {
   const rule = {
     impersonate: { groups: ['system:masters'] },

@@ -110,7 +110,7 @@ describe('a gateway on a k3s server', () => {
     await rig.stop();
   });
 
-  /** A tailscaled that needs a login, and a program `tailscale` that logs its arguments. */
+  /** Starts a tailscaled that needs a login, and writes a program `tailscale` that logs its arguments. */
   async function startNode() {
     const { tailscaled = '' } = await ensurePeer('tailnet');
     const home = join(rig.folder, 'n');

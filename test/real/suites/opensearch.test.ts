@@ -51,7 +51,7 @@ let rig: Rig;
 let opensearch: OpenSearchServer;
 let numbers = 0;
 
-/** A new index. */
+/** Returns a new index. */
 function newIndex(more: Partial<ServerIndex> = {}): ServerIndex {
   numbers += 1;
   return { url: opensearch.url, name: `test${numbers}`, which: 'current', shards: 1, owner: 'me', ...more };

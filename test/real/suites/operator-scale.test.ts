@@ -25,7 +25,7 @@ let cluster: Kubernetes;
 let control: Server;
 let operator: Program;
 
-/** The part of Headscale that the operator uses. */
+/** Creates a server with the part of Headscale that the operator uses. */
 function controlServer(): Server {
   let keys = 0;
   return createServer((request, response) => {

@@ -45,7 +45,10 @@ const OBJECTS: Readonly<Record<string, string>> = {
   [`${NODE}/events/${RECENT}.event`]: `{"stableID":"${NODE}","event":{},"timestamp":"2026-07-29 10:44:42 +0000 UTC"}\n`,
 };
 
-/** The stored header has keys in alphabetical order, and names the uploader. */
+/**
+ * Returns the cast with the header that tsrecorder stores: its keys are in alphabetical order, and it names the
+ * uploader.
+ */
 function withDestination(cast: string): string {
   const [header = '', ...events] = cast.split('\n');
   const fields = { ...(JSON.parse(header) as object), dstNode: 'k8s-operator.tail1.ts.net', dstNodeID: NODE };

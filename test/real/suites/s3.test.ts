@@ -235,7 +235,7 @@ describe('two recorders on one bucket, with the same rules', () => {
   });
 });
 
-/** The recorder's signing key. */
+/** Returns the path of the recorder's signing key. */
 function signingKeyOf({ spool }: { readonly spool: string }): string {
   return join(spool, 'evidence', 'key.pem');
 }

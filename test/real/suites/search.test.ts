@@ -139,7 +139,7 @@ describe.each(['a folder', 'a bucket'] as const)('a search over %s', (where) => 
   });
   afterAll(() => rig.stop());
 
-  /** A user who is editing a file. */
+  /** Simulates a user who is editing a file. */
   async function edit(word: string, file: string) {
     const terminal = openTerminal(
       kubectl.path,

@@ -378,7 +378,7 @@ async function restartRecorderNode(): Promise<void> {
   );
 }
 
-/** The gateway forwards a request for a missing pod only if a recorder is available. */
+/** Returns true if the gateway reaches a recorder: otherwise it does not forward a request for a missing pod. */
 function reached({ stderr }: KubectlResult): true | undefined {
   return stderr.toString().includes('pods "nobody" not found') ? true : undefined;
 }

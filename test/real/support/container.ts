@@ -76,7 +76,7 @@ export function startContainer(rig: Rig, options: ContainerOptions): Container {
   };
 }
 
-/** A bundle that shares the files of the image but has its own configuration. */
+/** Writes a bundle that shares the files of the image but has its own configuration. */
 function writeBundle(rig: Rig, { name, args, bundle, data, networkOf }: ContainerOptions): string {
   const spec = BUNDLE_SPEC.parse(JSON.parse(readFileSync(join(bundle, 'config.json'), 'utf8')));
   const memory = (destination: string): object => ({

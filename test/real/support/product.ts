@@ -106,7 +106,7 @@ export function startTestGateway(options: TestGatewayOptions): Promise<RunningGa
   });
 }
 
-/** An identity with all rights in the cluster: a user, or a node if the caller has tags. */
+/** Returns an identity with all rights in the cluster: a user, or a node if the caller has tags. */
 export function identityOf(
   caller: { readonly login: string } | { readonly tags: readonly string[]; readonly nodeName: string },
   recorderAddress: string | undefined,

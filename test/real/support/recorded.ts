@@ -104,7 +104,7 @@ function compare(recording: StoredRecording, output: RecordedOutput, run: Witnes
 /** An upload with `kubectl cp` opens two sessions, `test -d` and `tar x`. A download opens one session, `tar c`. */
 const COPY_SESSIONS = 3;
 
-/** The recording of the download is the tar stream: unpacked, it contains the files. */
+/** Checks the recordings of `kubectl cp`. The output of the download is a tar stream, which must contain the files. */
 async function compareCopies(
   archive: Archive,
   { pod, folder }: CaseContext,

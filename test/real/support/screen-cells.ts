@@ -67,7 +67,7 @@ export async function readShown(page: Page, selector = '.terminal'): Promise<Sho
   return page.evaluate<ShownScreen | undefined>(`${READ}(${JSON.stringify(selector)})`);
 }
 
-/** The colours of the page's theme, in the browser's format. */
+/** Returns the colours of the page's theme, in the browser's format. */
 async function themeOf(
   page: Page,
 ): Promise<{ readonly ink: string; readonly paper: string; readonly palette: readonly string[] }> {
@@ -201,7 +201,7 @@ export function differences(shown: ShownScreen | undefined, wanted: ShownScreen)
   return found.slice(0, 10);
 }
 
-/** The attributes of an invisible blank do not matter. */
+/** Removes the attributes that do not change how a blank looks. */
 function blankless(cell = ' '): string {
   if (!cell.startsWith(' ')) return cell;
   return cell.replace(/ \[(.*)\]$/, (_, marks: string) => {

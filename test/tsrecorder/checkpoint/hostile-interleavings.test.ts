@@ -42,7 +42,7 @@ interface Hostile {
   forgeInPlace(): void;
 }
 
-/** An attacker who can write to the bucket, remembers all objects, and has an untrusted key. */
+/** Creates an attacker who can write to the bucket, remembers all objects, and has an untrusted key. */
 function createHostile({ bucket, nowMs }: Site, random: Random): Hostile {
   const key = generateSigningKey();
   const memory: Map<string, Buffer>[] = [];
@@ -53,7 +53,7 @@ function createHostile({ bucket, nowMs }: Site, random: Random): Hostile {
     bucket.objects.set(name, { content: Buffer.from(content), modifiedAtMs: nowMs() });
   };
 
-  /** A forged session, unsigned or signed with the wrong key. */
+  /** Adds a forged session, unsigned or signed with the wrong key. */
   function forgeSession(isSigned: boolean): void {
     const owner = madeUp();
     const of = {
@@ -280,7 +280,7 @@ async function settle(world: World): Promise<void> {
   }
 }
 
-/** The cast as a viewer reads it: all parts of the session. */
+/** Returns the cast as a viewer reads it: all parts of the session. */
 async function castOf({ catalog }: SiteRecorder, id: string): Promise<string> {
   const { pieces = [] } = (await catalog.find(id)) ?? {};
   const chunks = pieces.map((piece) => Array.fromAsync(piece.read({ start: piece.start, end: piece.end() })));

@@ -5,7 +5,7 @@ import { chainOf, createLineSealer, type SealedBlock } from '../../../src/tsreco
 
 const sha256 = (bytes: string | Buffer): Buffer => createHash('sha256').update(bytes).digest();
 
-/** A simple implementation of the seal format, for comparison. */
+/** Returns the blocks of a text according to a simple implementation of the seal format, for comparison. */
 function blocksOf(text: string, blockBytes: number): readonly SealedBlock[] {
   const blocks: SealedBlock[] = [];
   let block = '';

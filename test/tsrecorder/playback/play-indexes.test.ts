@@ -38,7 +38,7 @@ async function build(
   return { ...built, screens };
 }
 
-/** A few megabytes of output of full-screen programs. */
+/** Returns a cast with a few megabytes of output of full-screen programs. */
 function busyCast(): string {
   const lines = [HEAD];
   for (let count = 0; count < 30_000; count += 1) {

@@ -44,7 +44,7 @@ async function untilLogged(store: RecordingStore, id: string, kind: HoldChange['
   await until(async () => ((await logged(store, id))?.kind === kind ? true : undefined));
 }
 
-/** A recorder with two recordings, one of them with a logged hold. */
+/** Creates a recorder with two recordings, one of them with a logged hold. */
 async function heldRig() {
   const rig = await createRig({ retention: { maxAgeMs: 86_400_000 }, timing: { retentionMs: 10 } });
   await uploadWhole(rig.recorder, HEADER);

@@ -33,7 +33,7 @@ async function put(rig: Rig, casts: readonly string[], second = 0): Promise<read
   );
 }
 
-/** An index in this process that counts its work. */
+/** Opens an index in this process that counts its work. */
 async function openIndex(directory: string): Promise<{
   readonly client: IndexClient;
   readonly find: (text: string) => Promise<Found>;

@@ -59,7 +59,7 @@ class FakeIndex {
   }
 }
 
-/** A store with recordings, oldest first. */
+/** Creates a store with recordings, oldest first. */
 async function storeWith(...texts: readonly string[]): Promise<{ rig: Rig; ids: readonly string[] }> {
   const rig = await createRig();
   onTestFinished(() => rig[Symbol.asyncDispose]());

@@ -18,7 +18,7 @@ const RULES = [
   'erin@example.com=review',
 ];
 
-/** A recorder with one recording. */
+/** Opens a recorder with one recording. */
 async function openRecorder() {
   const { rig, as, post } = await openViewedRecorder(RULES);
   await uploadWhole(rig.recorder, `${HEADER}[0.1,"o","hello"]\n`);
@@ -146,7 +146,7 @@ describe('a query about reviews', () => {
     markSlow: async () => {},
   };
 
-  /** The recordings that a query finds. The word `cat` is on the screen of r1 and r4. */
+  /** Returns the recordings that a query finds. The word `cat` is on the screen of r1 and r4. */
   async function found(text: string): Promise<readonly string[]> {
     const { clauses } = await withReviewedIds(reviews, parseQuery(text, 0));
     const isTrue = (term: Term, id: string): boolean =>

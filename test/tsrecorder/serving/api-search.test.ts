@@ -45,7 +45,7 @@ interface Api extends AsyncDisposable {
   get(path: string): Promise<{ readonly status: number; readonly body: string; readonly tookMs: number }>;
 }
 
-/** A real index in this process with a clock that the test controls. */
+/** Opens a real index in this process with a clock that the test controls. */
 function openApi(
   viewer: Viewer,
   costMs: (query: string) => number = () => 1,

@@ -43,7 +43,7 @@ const ask = (fields: Record<string, string> = {}, start = 'GET /v2/record HTTP/1
 
 const named = (name: string): Record<string, string> => ({ 'tailcast-session': name });
 
-/** A message with a frame of complete lines. */
+/** Returns a message with a frame of complete lines. */
 function frameOf(lines: string): Buffer {
   const batch = new FrameBatch();
   batch.text(lines);

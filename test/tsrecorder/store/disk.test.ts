@@ -56,7 +56,7 @@ describe('listing a directory again', () => {
   const NODE = 'nGATE1CNTRL';
   const nameAt = (second: number): string => `2026-01-02T03:04:0${second}.000000000Z.cast`;
 
-  /** A store whose folders changed long ago, with a test clock. */
+  /** Opens a store whose folders changed long ago, with a test clock. */
   async function quiet(
     aheadMs: number,
   ): Promise<{ folder: string; store: Awaited<ReturnType<typeof createDiskStore>> }> {

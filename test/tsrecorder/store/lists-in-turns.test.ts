@@ -57,7 +57,7 @@ const file = fc.oneof(
 );
 const files = fc.uniqueArray(file, { maxLength: 25 });
 
-/** The expected list, from all names. */
+/** Returns the expected list, from all names. */
 function listOf(names: readonly string[]): readonly unknown[] {
   const marks = new Map<string, string>();
   for (const one of names.toSorted()) {

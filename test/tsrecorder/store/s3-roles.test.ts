@@ -18,7 +18,7 @@ afterEach(async () => {
   for (const cleanUp of cleanUps.splice(0).reverse()) await cleanUp();
 });
 
-/** A server, and a file with the token that it expects. */
+/** Starts a server, and writes a file with the token that the server expects. */
 async function serve(answer: (request: IncomingMessage, response: ServerResponse) => Promise<void>) {
   const directory = await mkdtemp(join(tmpdir(), 's3-roles-'));
   const tokenFile = join(directory, 'token');
