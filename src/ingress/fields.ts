@@ -47,7 +47,7 @@ export function fieldsForService({ raw, authority, secure, peer, identity }: Req
   return ['host', authority, ...own.flat(), ...trailers, ...forwarded.flat(), ...identityFields(identity)];
 }
 
-/** Returns the same identity headers as tailscaled would set. Requests of tagged nodes get no identity headers. */
+/** Returns the identity headers that tailscaled would set. Requests of tagged nodes get no identity headers. */
 function identityFields(identity: Identity): FieldList {
   if (identity.kind !== 'user') return [];
   return Object.entries({

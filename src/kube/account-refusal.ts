@@ -3,7 +3,7 @@
  * responds to such a request with 403, as if the caller lacked a right. Clients treat a 403 as final.
  *
  * The 403 does not prove this cause, because a pod, a kubelet or an aggregated API may have sent it. The gateway
- * therefore sends an access review for the same caller. Only the API server responds to access reviews.
+ * therefore sends an access review that impersonates the same caller. Only the API server responds to access reviews.
  */
 import { z } from 'zod';
 import type { RequestInfo } from './request-info.ts';

@@ -1,11 +1,10 @@
 /**
- * Starts early garbage collections while request bodies and sessions are relayed, before V8 marks the
- * complete heap.
+ * Starts early garbage collections while request bodies and sessions are relayed, before V8 marks the complete heap.
  *
  * Each relayed piece is a buffer outside of V8's heap, and is garbage after it was written. The object in the heap that
- * represents the buffer is small, so the young generation fills slowly. V8 notices only the growth of the memory
- * outside. After every 20 MB it marks the complete heap, which takes tens of milliseconds. A collection of the young
- * generation frees the same memory in about one millisecond.
+ * represents the buffer is small, so the young generation fills slowly. V8 notices only that the memory outside of the
+ * heap grows, and marks the complete heap after every 20 MB of growth. This takes tens of milliseconds. A collection of
+ * the young generation frees the same memory in about one millisecond.
  *
  * bench/README.md has measurements. Responses of the API server to plain requests use reusable blocks (`read-buffers`),
  * so this module does not count them.

@@ -175,7 +175,7 @@ function lookUp(question: Question, records: NameRecords | undefined): Found {
 
 /**
  * Returns the records of a response. Their names are written exactly as in the query, because some resolvers reject a
- * name whose upper and lower case differs.
+ * response in which upper and lower case differ from the query.
  */
 function answersOf({ name, type }: Question, { ip4, ip6 }: NameAddresses): readonly Answer[] {
   const asked: string = type;

@@ -77,7 +77,7 @@ export interface TailnetControl {
   allDevices(): Promise<readonly TailnetNodeEntry[]>;
   /** @returns false if the node does not exist */
   deleteDevice(id: string): Promise<boolean>;
-  /** Approves these routes of a node, and withdraws the approval of all others. */
+  /** Approves these routes of a node, and withdraws the approval of its other routes. */
   approveRoutes(id: string, routes: readonly string[]): Promise<void>;
   setTags(id: string, tags: readonly string[]): Promise<void>;
 }

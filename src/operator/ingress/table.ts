@@ -39,8 +39,8 @@ export function secretNames({ spec }: Ingress): readonly string[] {
 }
 
 /**
- * Plans the table. A host with a Secret in `spec.tls` is served with the Secret's certificate, or not at all. A host
- * without a Secret is served over HTTP.
+ * Plans the table. A host with a Secret in `spec.tls` is served only if the Secret contains a usable certificate. A
+ * host without a Secret is served over HTTP.
  *
  * @param hosts result of `ingressRoutesOf` for tailcast's ingress server
  * @param dnsName MagicDNS name of the node; undefined until the node has joined

@@ -181,8 +181,8 @@ function problemOf(
 }
 
 /**
- * Writes the additional clusters of the group into its ConfigMap. Returns undefined if the group has no selector for
- * such clusters.
+ * Writes the additional clusters of the group into the group's ConfigMap. Returns undefined if the group has no
+ * selector for such clusters.
  */
 async function configureClusters(
   deps: ReconcilerDeps,

@@ -24,7 +24,8 @@ import {
 } from './object-specs.ts';
 
 /**
- * Desired objects of a group. Functions return the objects that depend on the control server or on existing objects.
+ * Desired objects of a group. Objects that depend on the control server or on existing objects are given as functions
+ * that return them.
  */
 export interface DesiredWorkload {
   readonly group: NodeGroup;
