@@ -155,7 +155,7 @@ export function hasExpired(record: AccessRecord, unixMs: number): boolean {
   return record.state !== 'expired' && stateAt(record, unixMs) === 'expired';
 }
 
-/** True for a rule that grants access without an approval. */
+/** Returns true if the rule grants access without an approval. */
 export function isImmediate({ approvers }: AccessRule): boolean {
   return approvers === undefined || approvers.count === 0;
 }

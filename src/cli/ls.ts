@@ -227,7 +227,7 @@ function columnOf(name: string, option: string): Column {
   return column;
 }
 
-/** True for a terminal, unless the user disabled colours (no-color.org). */
+/** Returns true if the output is a terminal, unless the user disabled colours (no-color.org). */
 function hasColours({ stdout, environment }: CommandContext): boolean {
   return stdout.isTTY === true && (environment.get('NO_COLOR') ?? '') === '';
 }

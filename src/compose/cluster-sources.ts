@@ -225,7 +225,7 @@ const PATHS: Readonly<Record<ClusterFormat, readonly [prefix: string, resource: 
   argocd: ['/api/v1', 'secrets'],
   clusterProfile: ['/apis/multicluster.x-k8s.io/v1alpha1', 'clusterprofiles'],
 };
-/** Maximum concurrent requests for named objects. */
+/** Maximum number of concurrent requests for named objects. */
 const MAX_GETS = 4;
 
 type ObjectDiscovery = Extract<Discovery, { objects: ClusterFormat }>;

@@ -38,7 +38,7 @@ const CHECK_TIMEOUT_MS = 2_000;
 const CHECK_EVERY_MS = 1_000;
 /** Interval of health checks for a cluster with a single API server, in milliseconds. */
 const CHECK_ONLY_EVERY_MS = 15_000;
-/** Maximum concurrent health checks. */
+/** Maximum number of concurrent health checks. */
 const MAX_CHECKS = 16;
 
 export interface ClustersOptions {

@@ -49,7 +49,7 @@ export interface OperatorParts {
   readonly metrics: OperatorMetrics;
   readonly options: SpecOptions;
   readonly signal: AbortSignal;
-  /** True during an uninstallation: reconcilers must then delete all objects that they have created. */
+  /** True if the operator is being uninstalled. Reconcilers must then delete all objects that they have created. */
   readonly leaving?: boolean;
 }
 

@@ -12,8 +12,8 @@ import type { IdentifyUploader } from '../tsrecorder/serving/uploads.ts';
 import type { IdentifyViewer } from '../tsrecorder/serving/viewer-access.ts';
 
 /**
- * Maximum concurrent requests to tailscaled that identify uploaders. tailscaled accepts 8 concurrent requests in
- * total.
+ * Maximum number of concurrent requests to tailscaled that identify uploaders. tailscaled accepts 8 concurrent
+ * requests in total.
  */
 const UPLOADER_QUESTIONS = 4;
 const VIEWER_QUESTIONS = 2;

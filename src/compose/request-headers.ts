@@ -144,7 +144,7 @@ function requireHeaders(
     fail('set --requestheader-extra-headers-prefix=X-Remote-Extra-');
 }
 
-/** True for 401, and for a response to an anonymous user. */
+/** Returns true if the response has status 401 or names the anonymous user. */
 function isRefused(answer: ApiAnswer): boolean {
   if (answer.status === 401) return true;
   const found = ANSWER.safeParse(answer.body);

@@ -25,8 +25,8 @@ export interface ForwarderOptions {
   readonly onEnd: (outcome: ForwardOutcome) => void;
   readonly log: Logger;
   /**
-   * Maximum concurrent connections. One address may use at most half of the connections that other addresses leave
-   * free. Further connections are reset.
+   * Maximum number of concurrent connections. One address may use at most half of the connections that other addresses
+   * leave free. Further connections are reset.
    */
   readonly maxConnections?: number;
 }

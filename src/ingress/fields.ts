@@ -63,7 +63,7 @@ function encoded(text: string): string {
   return `=?utf-8?b?${Buffer.from(text).toString('base64')}?=`;
 }
 
-/** True for the status of a final response; false for an interim response (1xx) or an invalid status. */
+/** Returns true for the status of a final response, and false for an interim response (1xx) or an invalid status. */
 export function isFinalStatus(status = 0): boolean {
   return status >= 200 && status <= 599;
 }

@@ -45,7 +45,7 @@ export interface RouteQuery {
   readonly authority: string;
   /** Request target as received. */
   readonly target: string;
-  /** True for HTTPS. */
+  /** True if the request arrived through HTTPS. */
   readonly secure: boolean;
 }
 

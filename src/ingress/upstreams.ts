@@ -58,8 +58,8 @@ const MAX_HEAD_BYTES = 128 * 1024;
 /** Maximum idle time of an HTTP/2 session, in milliseconds. */
 const SESSION_IDLE_MS = 60_000;
 /**
- * Maximum concurrent requests in one session, if the Service does not set a lower limit. Node.js would queue further
- * requests.
+ * Maximum number of concurrent requests in one session, if the Service does not set a lower limit. Node.js would queue
+ * further requests.
  */
 const STREAMS_PER_SESSION = 100;
 

@@ -42,7 +42,7 @@ export interface ApiServer {
    * True if the API server accepts the identity in `X-Remote-*` headers because of the gateway's client certificate.
    */
   readonly requestHeader?: boolean;
-  /** True for unencrypted HTTP to an API server on this machine. */
+  /** True if connections to an API server on this machine use unencrypted HTTP. */
   readonly plain?: boolean;
   /** The object stays the same until a certificate changes, so that a `SecureContext` can be cached per object. */
   readonly tls: ApiServerTls;

@@ -221,8 +221,8 @@ const FOREIGN = blockListOf(
 );
 
 /**
- * True for addresses and names of this machine, for link-local addresses, and for addresses that may lead to one of
- * these.
+ * Returns true for addresses and names of this machine, for link-local addresses, and for addresses that may lead to
+ * one of these.
  */
 export function isForeignHost(host: string): boolean {
   const family = isIP(host);

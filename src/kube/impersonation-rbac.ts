@@ -6,7 +6,10 @@ export interface ImpersonationRights {
   readonly users: readonly string[];
   /** Groups that the account may impersonate; an empty list stands for all groups. */
   readonly groups: readonly string[];
-  /** True for constrained impersonation (KEP-5284; Kubernetes 1.36 and newer) instead of the older verb. */
+  /**
+   * True if the gateway uses constrained impersonation (KEP-5284; Kubernetes 1.36 and newer) instead of the older
+   * verb.
+   */
   readonly constrained: boolean;
   /** True if the gateway adds user extras for the audit log to requests. */
   readonly auditExtras: boolean;

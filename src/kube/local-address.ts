@@ -13,7 +13,7 @@ const LOCAL = blockListOf(
 );
 
 /**
- * True for loopback, link-local, multicast and unspecified addresses. Cloud providers serve credentials at the
+ * Returns true for loopback, link-local, multicast and unspecified addresses. Cloud providers serve credentials at the
  * link-local address 169.254.169.254. Node.js compares IPv4-mapped addresses with the IPv4 networks.
  *
  * @param address IP address without a zone

@@ -125,7 +125,7 @@ function exactValueEnd(tokens: readonly string[], position: number): number | un
   return isIdentifier(value) && isLabelValue(value) ? position + 1 : undefined;
 }
 
-/** True for a label value that is an int64. */
+/** Returns true if a label value is an int64. */
 function isDecimal(value: string): boolean {
   return /^\d{1,63}$/.test(value) && BigInt(value) < 2n ** 63n;
 }

@@ -6,7 +6,7 @@ import { listenOn, type ListenAddress } from '../listen.ts';
 import { MAX_QUERY_BYTES, type QueryAnswer } from './answer.ts';
 
 /**
- * Maximum concurrent TCP connections. A further connection closes the oldest one. A normal query takes only
+ * Maximum number of concurrent TCP connections. A further connection closes the oldest one. A normal query takes only
  * milliseconds, so the oldest connection is probably unused.
  */
 const MAX_CONNECTIONS = 256;

@@ -19,7 +19,9 @@ export interface RequestCount {
   readonly status: number;
   /** Time from the admission of the request to the last byte of the response. */
   readonly seconds: number;
-  /** True for watches, followed logs and similar requests. The duration histogram does not include them. */
+  /**
+   * True if the request is a watch, a followed log or similar. The duration histogram does not include such requests.
+   */
   readonly longRunning: boolean;
   readonly requestBytes: number;
   readonly responseBytes: number;

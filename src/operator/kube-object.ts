@@ -159,7 +159,7 @@ export function controllerOf(object: KubeObject): OwnerReference | undefined {
   return object.metadata.ownerReferences?.find(({ controller }) => controller === true);
 }
 
-/** True for a valid annotation key. Like Kubernetes, the check permits upper case in the prefix. */
+/** Returns true if the key is a valid annotation key. Like Kubernetes, the check permits upper case in the prefix. */
 export function isAnnotationKey(key: string): boolean {
   const [first = '', second, ...more] = key.split('/');
   if (more.length > 0) return false;

@@ -80,7 +80,7 @@ export function plainText({ clauses }: Query): string {
   return term?.kind === 'text' && term.field === 'any' && others.length === 0 ? term.value : '';
 }
 
-/** Names that the page has seen in recordings, by query key. */
+/** Names that the page has seen in recordings. Keys: query key. */
 export type KnownNames = Readonly<Record<'user' | 'cluster' | 'ns' | 'pod', ReadonlySet<string>>>;
 
 const MAX_OFFERED = 20;

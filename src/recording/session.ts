@@ -37,7 +37,7 @@ export type SessionEnd = EndAnnotation['outcome'];
 /** Options of a recorded session. */
 export interface SessionOptions {
   /**
-   * True for a session with a terminal. The header then contains the first terminal size, and events contain later
+   * True if the session has a terminal. The header then contains the first terminal size, and events contain later
    * sizes.
    */
   readonly tty: boolean;

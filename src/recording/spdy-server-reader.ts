@@ -19,7 +19,7 @@ export type SpdyRole = (typeof ROLES)[number];
 export interface SpdyStream {
   readonly id: number;
   readonly role: SpdyRole;
-  /** True after the SYN_REPLY of the server. A client drops data that arrives earlier. */
+  /** True after the server has sent its SYN_REPLY. A client drops data that arrives earlier. */
   replied: boolean;
   /** True if the server has ended or reset its direction. */
   finished: boolean;

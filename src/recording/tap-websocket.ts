@@ -151,7 +151,7 @@ function unmaskedFirst({ firstByte = 0, mask }: WebSocketPiece): number {
 }
 
 interface ServerReader {
-  /** True after the close frame of the server. */
+  /** True after the server has sent its close frame. */
   readonly closed: boolean;
   /** True if the server sent a readable exit status. */
   readonly exited: boolean;

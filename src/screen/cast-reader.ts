@@ -16,7 +16,7 @@ export interface CastStart {
   /** True if resize events contain the rows before the columns. */
   readonly rowsFirst: boolean;
   /**
-   * True for a session without a terminal. Such a session has no size, and its output has line feeds without carriage
+   * True if the session had no terminal. Such a session has no size, and its output has line feeds without carriage
    * returns.
    */
   readonly withoutTerminal: boolean;

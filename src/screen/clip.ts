@@ -21,7 +21,7 @@ const MAX_CLIP_SECONDS = 600;
 /** Minimum time between two frames, in seconds. */
 const FRAME_SECONDS = 1 / 12;
 const MAX_FRAMES = 1500;
-/** Maximum characters of all distinct rows. */
+/** Maximum number of characters of all distinct rows. */
 const MAX_TEXT = 8 * 1024 ** 2;
 /** Maximum cells of all frames, enough for {@link MAX_FRAMES} frames of 200x80. Reading a cell takes about 0.5 µs. */
 const MAX_CELLS = 24e6;

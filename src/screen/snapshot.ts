@@ -346,7 +346,9 @@ function tabStops({ tabs }: InnerBuffer, columns: number): readonly number[] | u
   return isUsual && stops.length === Math.ceil(columns / 8) ? undefined : stops;
 }
 
-/** True for the line-drawing charset; undefined for an unknown charset. */
+/**
+ * Returns true for the line-drawing charset, and undefined for an unknown charset. Returns false if no charset is set.
+ */
 function isGraphics(charset: Charset): boolean | undefined {
   if (charset === undefined) return false;
   return charset['`'] === '◆' && charset['q'] === '─' ? true : undefined;

@@ -54,7 +54,7 @@ const MIN_SLICE = 64;
 const SLICE_WORK = 4e6;
 /** Length of the shortest control sequence that changes all cells, in characters. */
 const SHORTEST_SEQUENCE = 3;
-/** Maximum characters in the queue of the emulator. */
+/** Maximum number of characters in the queue of the emulator. */
 const MAX_QUEUED = 256 * 1024;
 
 /** Creates a terminal. The recorded size is limited to the supported sizes. */

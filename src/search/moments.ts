@@ -27,8 +27,8 @@ export type IndexedText = 'off' | 'commands' | 'all';
 
 export interface MomentLimits {
   /**
-   * Maximum characters of all moments. The first moments get three quarters of these characters, and the last moments
-   * get one quarter.
+   * Maximum number of characters of all moments. The first moments get three quarters of these characters, and the
+   * last moments get one quarter.
    */
   readonly maxText: number;
   readonly maxMoments: number;

@@ -9,7 +9,7 @@ export interface JournalRow {
   /** Time of the last change of the line, in seconds. */
   readonly at: number;
   readonly text: string;
-  /** True for the alternate screen, which editors and pagers use. */
+  /** True if the row is on the alternate screen, which editors and pagers use. */
   readonly isAlternate: boolean;
 }
 

@@ -10,7 +10,7 @@ import { ROW_SLACK } from './text-journal.ts';
 import { TRANSCRIPT_VERSION, type TranscriptDocument } from './transcript-document.ts';
 
 export interface TranscriptOptions {
-  /** Maximum characters of all rows. The transcript omits later rows. */
+  /** Maximum number of characters of all rows. The transcript omits later rows. */
   readonly maxText: number;
   readonly maxRows: number;
   readonly onCommand?: (command: JournalCommand) => void;
@@ -22,7 +22,7 @@ export interface TranscriptOptions {
 /** Limits for a transcript that fits into the memory of a browser page. */
 export const TRANSCRIPT_LIMITS = { maxText: 8 * 1024 ** 2, maxRows: 100_000 } as const;
 
-/** Maximum total length of the lines that contain invisible characters. */
+/** Maximum number of characters of all lines that contain invisible characters. */
 const MAX_HIDDEN_TEXT = 256 * 1024;
 
 /** Builds a transcript from the lines of a cast. */

@@ -162,12 +162,12 @@ function isText(text: string): boolean {
   return text !== '';
 }
 
-/** True for `tag:` and a name. */
+/** Returns true if the text is `tag:` followed by a name. */
 export function isTag(text: string): boolean {
   return /^tag:[A-Za-z][A-Za-z0-9-]*$/.test(text);
 }
 
-/** True for a cluster name, or for a prefix of a cluster name followed by `*`. */
+/** Returns true for a cluster name, or for a prefix of a cluster name followed by `*`. */
 function isClusterPattern(text: string): boolean {
   return /^(?=.)[a-z0-9-]*\*?$/.test(text);
 }

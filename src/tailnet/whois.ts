@@ -22,7 +22,7 @@ export interface WhoisOptions {
   readonly ttlMs?: number;
   /** Maximum number of cached responses. The oldest is removed first. */
   readonly maxEntries?: number;
-  /** Maximum concurrent requests. */
+  /** Maximum number of concurrent requests. */
   readonly maxConcurrent?: number;
   /** Maximum number of queued requests. Further requests are rejected with `IDENTITY_UNAVAILABLE`. */
   readonly maxQueued?: number;

@@ -62,7 +62,7 @@ type State =
  * size of the screen.
  */
 const LIMIT = { position: 0, rows: 1, cells: 2, value: 3 } as const;
-/** Limits by final byte. */
+/** Limit for each final byte. */
 const LIMITS = new Uint8Array(0x80);
 for (const final of 'STLM') LIMITS[final.charCodeAt(0)] = LIMIT.rows;
 for (const final of '@PXIZb}~') LIMITS[final.charCodeAt(0)] = LIMIT.cells;

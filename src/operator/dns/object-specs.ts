@@ -153,8 +153,8 @@ function imageOf(image: NameserverImage, ownImage: string): string {
 }
 
 /**
- * True for the nameserver image of the reference (Tailscale's operator). That image has other arguments, so the
- * operator deploys tailcast's image instead.
+ * Returns true for the nameserver image of the reference (Tailscale's operator). That image has other arguments, so
+ * the operator deploys tailcast's image instead.
  */
 export function isReferenceImage({ repo }: NameserverImage): boolean {
   return /(^|\/)k8s-nameserver$/.test(repo);

@@ -98,7 +98,7 @@ export function ingressRoutesOf(
   };
 }
 
-/** True for a wildcard host that the server does not support. */
+/** Returns true for a wildcard host that the server does not support. */
 function isUnclear(host: string, server: 'tailscaled' | 'own'): boolean {
   return server === 'tailscaled' && host.includes('*');
 }

@@ -50,17 +50,17 @@ export function parseProxyGroup(object: unknown): ProxyGroup {
   return proxyGroupSchema.parse(object);
 }
 
-/** True for groups of type kube-apiserver, whose nodes are gateways for this API server. */
+/** Returns true for groups of type kube-apiserver, whose nodes are gateways for this API server. */
 export function isApiServerGroup({ spec }: ProxyGroup): boolean {
   return spec.type === 'kube-apiserver';
 }
 
-/** True for groups of type egress, through which Services connect to the tailnet. */
+/** Returns true for groups of type egress, through which Services connect to the tailnet. */
 export function isEgressGroup({ spec }: ProxyGroup): boolean {
   return spec.type === 'egress';
 }
 
-/** True for groups of type ingress, which expose Services and Ingresses to the tailnet. */
+/** Returns true for groups of type ingress, which expose Services and Ingresses to the tailnet. */
 export function isIngressGroup({ spec }: ProxyGroup): boolean {
   return spec.type === 'ingress';
 }

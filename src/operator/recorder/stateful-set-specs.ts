@@ -99,7 +99,7 @@ export function statefulSet(
 }
 
 /**
- * True for the recorder image of the reference (Tailscale's tsrecorder), which cannot run next to a tailscale
+ * Returns true for the recorder image of the reference (Tailscale's tsrecorder), which cannot run next to a tailscale
  * container.
  */
 export function isForeignImage(image: string): boolean {

@@ -44,7 +44,7 @@ function addressIn(annotations: Readonly<Record<string, string>>): string | unde
   return annotations[ANNOTATIONS.targetAddress] ?? annotations[ANNOTATIONS.targetAddressOld];
 }
 
-/** True for an egress Service: its annotations contain a target in the tailnet. */
+/** Returns true for an egress Service, whose annotations contain a target in the tailnet. */
 export function leadsOut(annotations: Readonly<Record<string, string>>): boolean {
   const { ip, fqdn } = targetOf(annotations);
   return ip !== '' || fqdn !== '';
@@ -171,16 +171,16 @@ function problemOfTarget(
 }
 
 /**
- * True for an address that is never reached through the tailnet. An unprivileged proxy would connect to its own pod or
- * machine instead. Only local addresses have a zone, such as fe80::1%eth0.
+ * Returns true for an address that is never reached through the tailnet. An unprivileged proxy would connect to its
+ * own pod or machine instead. Only local addresses have a zone, such as fe80::1%eth0.
  */
 function isLocal(address: string): boolean {
   return address.includes('%') || isLocalAddress(address);
 }
 
 /**
- * True for a domain name with at least three labels. The suffix is not checked, because the domain of the tailnet
- * depends on the control server.
+ * Returns true for a domain name with at least three labels. The suffix is not checked, because the domain of the
+ * tailnet depends on the control server.
  */
 function isFullName(name: string): boolean {
   const labels = name.replace(/\.$/, '').split('.');

@@ -74,7 +74,7 @@ function hasFields(existing: unknown, desired: unknown): boolean {
   return Object.entries(desired).every(([key, value]) => hasFields(members.get(key), value));
 }
 
-/** True for empty values, which the API server omits. */
+/** Returns true for empty values, which the API server omits. */
 function isEmpty(value: unknown): boolean {
   if (value === undefined || value === null || value === '' || value === false || value === 0) return true;
   return typeof value === 'object' && Object.keys(value).length === 0;

@@ -207,8 +207,8 @@ export interface ReconcilerSpec<Resource> {
   /** Returns the names that the nodes of a resource use in the tailnet; empty while the resource is invalid. */
   names(resource: Resource, managed: Managed): readonly string[];
   /**
-   * True for resources whose nodes are gateways or recorders. Other resources must not use the tags of these nodes.
-   * Default: false.
+   * True if the nodes of these resources are gateways or recorders. Other resources must not use the tags of these
+   * nodes. Default: false.
    */
   readonly isTrusted?: boolean;
   /** @returns time until the next pass, as in `Reconciler` */

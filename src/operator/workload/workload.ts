@@ -199,7 +199,7 @@ export function typeSelector(type: ParentType): string {
   return labelSelector({ [LABELS.managed]: 'true', [LABELS.type]: type });
 }
 
-/** True for objects that this operator or the reference has created for pods. */
+/** Returns true for objects that this operator or the reference has created for pods. */
 export function isOfAnyGroup({ metadata: { labels = {} } }: KubeObject): boolean {
   return labels[LABELS.managed] === 'true' || labels[MANAGED_BY] === OPERATOR;
 }

@@ -24,12 +24,12 @@ import { holdWrites, releaseAtTurnEnd, releaseWrites } from './turn-writes.ts';
 import { headerList, reasonPhrase, type BodyFraming, type ResponseHead } from '../upstream/response-head.ts';
 import type { RequestFraming } from '../upstream/upstream.ts';
 
-/** Maximum requests that are queued on a connection. Kubernetes clients do not pipeline. */
+/** Maximum number of requests that are queued on a connection. Kubernetes clients do not pipeline. */
 const MAX_PIPELINED = 16;
 /**
- * Maximum unsent response bytes of a client. Above the limit, the gateway pauses reading from the API server. With
- * Node's default limit of 64 KiB, a single read from a fast API server would reach the limit, so every read would cause
- * a pause. Twice that limit saved 12 % of the CPU time of a large list.
+ * Maximum number of unsent response bytes of a client. Above the limit, the gateway pauses reading from the API
+ * server. With Node's default limit of 64 KiB, a single read from a fast API server would reach the limit, so every
+ * read would cause a pause. Twice that limit saved 12 % of the CPU time of a large list.
  */
 const MAX_UNSENT_BYTES = 128 * 1024;
 /**

@@ -55,7 +55,7 @@ export interface PumpDeps extends AccountDeps {
    * trailers do not count. Default: {@link BODY_STALL_MS}.
    */
   readonly bodyStallMs?: number;
-  /** Maximum concurrent requests, including long-running ones; further requests get `OVERLOADED`. */
+  /** Maximum number of concurrent requests, including long-running ones; further requests get `OVERLOADED`. */
   readonly maxInFlight: number;
   /** Limits per user. Default: none. */
   readonly users?: Pick<UserLimits, 'enter' | 'head'> | undefined;

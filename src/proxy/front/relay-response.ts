@@ -20,7 +20,7 @@ export class RelayResponse<
 > extends ServerResponse<Request> {
   declare _header: string | null;
   declare _headerSent: boolean;
-  /** True after {@link takeOver}: the caller writes head and body. */
+  /** True after {@link takeOver} was called. Then the caller writes head and body. */
   relayed = false;
 
   /**

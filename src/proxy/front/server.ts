@@ -89,7 +89,7 @@ export interface ServerLimits {
   /** Maximum size of the request line and the header lines together, in bytes. The gate has a smaller limit. */
   readonly maxHeaderBytes: number;
   /**
-   * Maximum connections. On each further connection, the first request gets `OVERLOADED` and the connection
+   * Maximum number of connections. On each further connection, the first request gets `OVERLOADED` and the connection
    * is closed.
    */
   readonly maxConnections: number;

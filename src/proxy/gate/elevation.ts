@@ -281,7 +281,7 @@ const READ_CLASSES: ReadonlySet<RequestClass> = new Set([
  */
 const SELF_REVIEW = /^selfsubject(?:accessreviews|rulesreviews|reviews)$/;
 
-/** True for a request that changes nothing and starts no program. */
+/** Returns true if the request changes nothing and starts no program. */
 function isRead({ verb, resource, isResourceRequest }: RequestInfo, requestClass: RequestClass): boolean {
   if (!READ_CLASSES.has(requestClass)) return false;
   return READ_VERBS.has(verb) || (isResourceRequest && verb === 'create' && SELF_REVIEW.test(resource));

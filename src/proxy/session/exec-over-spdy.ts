@@ -169,7 +169,7 @@ export class ExecOverSpdy extends Duplex {
   readonly #chunks: Uint8Array[] = [];
   /** True if the client got a message in this turn of the event loop. */
   #turnAsked = false;
-  /** True after the close frame of the client. */
+  /** True after the client has sent its close frame. */
   #left = false;
   /** True if the client will get no more bytes. */
   #over = false;

@@ -61,7 +61,7 @@ export class ReasonPrompt {
   }
 }
 
-/** True for a byte that continues a UTF-8 character. */
+/** Returns true for a byte that continues a UTF-8 character. */
 function isContinuation(byte = 0): boolean {
   return (byte & 0xc0) === 0x80;
 }

@@ -40,7 +40,7 @@ export interface ResponseReader {
   finish(): void;
   /** True from `begin` until the end of the response. */
   readonly reading: boolean;
-  /** True after the first byte of the current response. */
+  /** True after the first byte of the current response has arrived. */
   readonly started: boolean;
   /**
    * True if the connection can be reused: the framing of the last response showed its exact end, the response allows

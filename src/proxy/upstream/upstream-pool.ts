@@ -51,7 +51,7 @@ export class UpstreamConnection {
     socket.on('drain', () => this.#guard(() => this.#user?.drained()));
   }
 
-  /** True after the first byte of the current response. */
+  /** True after the first byte of the current response has arrived. */
   get responseStarted(): boolean {
     return this.#reader.started;
   }

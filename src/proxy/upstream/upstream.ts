@@ -267,8 +267,8 @@ function checkField(name: string, value: string): void {
 }
 
 /**
- * True for framing headers. Only `encodeRequestHead` may write them: a second framing header could let the
- * API server parse the rest of a body as another request.
+ * Returns true for framing headers. Only `encodeRequestHead` may write them: a second framing header could let the API
+ * server parse the rest of a body as another request.
  */
 function isFraming(name: string): boolean {
   return (name.length === 14 || name.length === 17) && FRAMING.has(name.toLowerCase());

@@ -57,7 +57,7 @@ export function selectSessions(
   };
 }
 
-/** True for a finding that makes the sidecar of a recording useless as a proof of its session. */
+/** Returns true if the finding makes the sidecar of a recording useless as a proof of its session. */
 function isAboutSidecar({ code }: Finding): boolean {
   return code === 'sidecar-changed' || code === 'recording-moved';
 }

@@ -204,7 +204,7 @@ function createAllowance(monotonicMs: () => number): (owner: string, bytes: numb
   };
 }
 
-/** True for an action that changes data or a session. */
+/** Returns true if the action changes data or a session. */
 function isChange(action: AccessAction): boolean {
   return /^(?:review|searches|order)-/.test(action);
 }

@@ -18,7 +18,7 @@ export interface BucketPage {
 export interface PutOptions {
   /** If true, the write fails if the name exists. Some stores do not support this check. */
   readonly once?: boolean;
-  /** True for recordings, which get the configured object-lock retention. */
+  /** True to store the object with the configured object-lock retention. */
   readonly retain?: boolean;
 }
 

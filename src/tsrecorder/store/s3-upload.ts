@@ -51,7 +51,7 @@ export class S3Uploader {
   readonly #parts: UploaderParts;
   readonly #partTurns = createLimiter({ maxActive: MAX_PARTS });
   /**
-   * False after the store has rejected `If-None-Match`. The uploader then looks for an existing object before each
+   * True until the store rejects `If-None-Match`. After that, the uploader looks for an existing object before each
    * write.
    */
   #knowsConditions = true;

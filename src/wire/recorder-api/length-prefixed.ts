@@ -62,7 +62,7 @@ function leadOf(contentBytes: number): Uint8Array {
 }
 
 export interface RecordReader {
-  /** True after the end message. */
+  /** True after the end message has been parsed. */
   readonly ended: boolean;
   /**
    * Parses a chunk, which may begin and end anywhere.

@@ -79,8 +79,8 @@ function stringField(object: JsonObject, key: string): string | undefined {
 }
 
 /**
- * Maximum characters of a message that {@link translateStatus} copies, so that the new status does not exceed
- * the size limit.
+ * Maximum number of characters of a message that {@link translateStatus} copies, so that the new status does not
+ * exceed the size limit.
  */
 const MAX_MESSAGE_CHARACTERS = 4096;
 

@@ -42,7 +42,7 @@ export interface WebSocketPiece {
   readonly offset: number;
   /** Length of the frame header, in bytes. */
   readonly headerLength: number;
-  /** True for the first piece of this frame. */
+  /** True if this piece is the first of its frame. */
   readonly first: boolean;
   readonly last: boolean;
   /**
@@ -66,7 +66,7 @@ export interface WebSocketScannerOptions {
   readonly expectMask: boolean;
   /** Maximum payload of a frame, in bytes. Default: 32 MiB, the limit of Kubernetes servers. */
   readonly maxFrameBytes?: number;
-  /** Maximum frames of one message, including empty ones. */
+  /** Maximum number of frames of one message, including empty ones. */
   readonly maxMessageFrames?: number;
 }
 
