@@ -46,7 +46,8 @@ async function measure(facts: SilenceFacts, signal: AbortSignal): Promise<CheckV
     host: address,
     port: Number(port || '443'),
     servername: isIP(address) === 0 ? address : '',
-    // not verified: the request contains no secret, and another check examines the certificate
+    // The certificate is not verified, because the request contains no secret, and another check examines the
+    // certificate.
     rejectUnauthorized: false,
   });
   try {

@@ -215,7 +215,7 @@ const FOREIGN = blockListOf(
   'fd7a:115c:a1e0::53/128',
   // Addresses of metadata services of cloud providers.
   'fd00:ec2::/32',
-  // IPv6 addresses in these networks contain an IPv4 address, which could be a local one.
+  // IPv6 addresses in these networks contain an IPv4 address, which could be a local address.
   '64:ff9b::/96',
   '2002::/16',
 );

@@ -42,7 +42,7 @@ export const SERVICES_BY_CLASS = indexBy(SERVICES, (one) =>
   isOfInterest(one, true) ? [proxyClassNameOf(one.metadata, '')] : [],
 );
 export const INGRESSES_BY_GROUP = indexBy(INGRESSES, namedGroup);
-/** Services that have the finalizer of a group, under the key `true`. */
+/** Index with one key, `true`, for Services that have the finalizer of a group. */
 export const MARKED_SERVICES = indexBy(SERVICES, (one) => (hasGroupFinalizer(one) ? ['true'] : []));
 export const MARKED_INGRESSES = indexBy(INGRESSES, (one) => (hasGroupFinalizer(one) ? ['true'] : []));
 /** Index of Ingresses; the keys are the `<namespace>/<name>` of each Service in their paths. */

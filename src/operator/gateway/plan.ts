@@ -126,9 +126,8 @@ interface Attaching {
 }
 
 /**
- * Attaches a route to listeners. The checks run in the order in which the Gateway API lists the reasons for a
- * rejection. First, the parent reference must select a listener. Then the listener must permit the route, and the hosts
- * of both must match.
+ * Attaches a route to listeners. First, the parent reference must select a listener. Then the listener must permit the
+ * route, and the hosts of both must match.
  */
 function attach({
   gateway,

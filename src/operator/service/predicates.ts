@@ -66,7 +66,7 @@ export function groupIn(annotations: Readonly<Record<string, string>>): string {
   return annotations[ANNOTATIONS.proxyGroup] ?? '';
 }
 
-/** Returns the ProxyClass of a Service: its label, its annotation, or the default; empty for none. */
+/** Returns the name of a Service's ProxyClass: from its label, otherwise from its annotation, otherwise the default. */
 export function proxyClassNameOf(
   { labels, annotations }: Pick<KubeObject['metadata'], 'labels' | 'annotations'>,
   defaultClass: string,
