@@ -424,7 +424,7 @@ export function showWords(words: readonly string[]): { words: readonly string[];
       .map((line) => replaceLine(line, isHidden))
       .join('\n'),
   );
-  // rules about options match only after a separator
+  // add a separator before the first word too, because rules about options match only after a separator
   const line = replaceLine(BETWEEN_WORDS + shown.join(BETWEEN_WORDS), isHidden);
   const replaced = line.split(BETWEEN_WORDS).slice(1);
   return replaced.length === words.length || words.length === 0

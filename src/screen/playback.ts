@@ -155,7 +155,7 @@ export class Playback {
 
   /** Advances the clock. @param seconds time since the last call */
   tick(seconds: number): void {
-    // the clock stops until all events up to now are shown
+    // stop the clock while events before the current position are not shown yet
     if (!this.#playing || this.#working > 0) return;
     this.#position = this.#passed(Math.min(seconds, MAX_TICK_SECONDS));
     const mine = this.#request;

@@ -280,7 +280,7 @@ export class WrittenText {
     this.#fragmentBefore = this.#fragment;
     if (this.#titles.length > 0) this.#endTitles();
     this.#stringBefore = this.#string;
-    // Most lines are one plain piece. The rows of the screen already contain such lines.
+    // Do not emit a line of one plain piece, because the rows of the screen already contain it.
     if (this.#row === '' && !this.#isAltered && !this.#isUnrendered) {
       this.#piece = '';
       return;

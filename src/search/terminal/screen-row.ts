@@ -180,7 +180,7 @@ export class ScreenRow {
     }
     if (first < 0) return count;
     this.#changed(first, after, seconds);
-    // NOTE: a substring keeps the complete source text in memory.
+    // NOTE: skip a long source text, because even a short substring would keep the complete text in memory.
     if (isWhole && text.length <= count * MAX_KEPT) {
       this.#source = text;
       this.#sourceStart = start;

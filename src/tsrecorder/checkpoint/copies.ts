@@ -68,7 +68,7 @@ export function createCopies(options: CopiesOptions): Copies {
     while (at.end < durable) {
       const end = Math.min(durable, at.start + MAX_COPY_BYTES);
       const content = await ifPresent(readPart(path, at.start, end));
-      // The spool has moved into the store.
+      // Stop if the spool has moved into the store.
       if (content === undefined || content.length < end - at.start) return;
       await bucket.put(segmentName(folder, kind, at.start), content);
       options.onBytes(content.length);

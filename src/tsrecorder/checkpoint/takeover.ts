@@ -193,7 +193,7 @@ class Takeover {
       if (this.#isOwn(log) && isCopied) await removeFolder(bucket, folder);
       return undefined;
     }
-    // The recorder of this session is live under another name, and still owns the session.
+    // Skip a session whose recorder is live under another name, because the other recorder still owns the session.
     if (!this.#isOwn(log) && look.leases.liveLogs.has(log)) return undefined;
     return { ...found, session };
   }

@@ -38,7 +38,7 @@ export interface Upload {
 export function pushInto(session: UploadSession, body: UploadBody, chunk: Uint8Array): boolean {
   const isContinued = session.push(body.lines(chunk));
   session.hold(body.heldBytes);
-  // An earlier connection may already have made bytes of this chunk durable.
+  // Acknowledge bytes of this chunk that are already durable, because an earlier connection sent them.
   body.durable(session.durable.bodyBytes);
   return isContinued;
 }

@@ -238,7 +238,7 @@ export class UploadSession implements Committable {
     try {
       for (const piece of this.#splitter.push(chunk.subarray(skipped))) this.#append(piece);
     } finally {
-      // Keep the lines before an invalid line.
+      // If a line is invalid, still commit the lines before it.
       this.#paused =
         (this.#spool?.pendingBytes ?? 0) >= this.#deps.limits.maxPendingBytes || this.#deps.isFull();
       this.#scheduleSince(pendingBefore, this.#paused || (this.#events?.waits ?? false));

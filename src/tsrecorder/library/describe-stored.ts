@@ -51,7 +51,7 @@ export function createDescriber(store: ReadableStore, maxCached: number, trustOf
     } catch (error) {
       // The recording was removed during the read.
       if (isUnknown(error) && (await store.stat(key, 'cast')) === undefined) return undefined;
-      // A programming error does not mean that the recording is damaged.
+      // Throw a programming error again, because it does not mean that the recording is damaged.
       if (error instanceof TypeError || error instanceof ReferenceError) throw error;
       const problem = `the recording cannot be read: ${errorReason(error)}`;
       const recording = describeDamaged(key, stat.bytes, problem);

@@ -98,8 +98,8 @@ class StoredCandidate implements Candidate {
 }
 
 /**
- * Returns a candidate that has a description only if its current content is within a scope. The check is necessary
- * because the index of access marks may have read an earlier object with the same id, which another program has
+ * Returns the candidate with a `describe` that returns undefined unless the current content is within the scope. The
+ * check is necessary because the index of access marks may have read an earlier object with the same id, which another program has
  * replaced.
  */
 export function candidateWithin(scope: readonly string[], candidate: Candidate): Candidate {
