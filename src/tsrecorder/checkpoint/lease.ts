@@ -133,7 +133,7 @@ export class Lease {
     const { leaseMs, monotonicMs } = this.#options;
     const startedAt = monotonicMs();
     const found = this.#isNew ? undefined : await this.#read(this.#name);
-    // A claim without a trusted signature is invalid.
+    // Ignore a claim without a trusted signature, because it is invalid.
     const kept = this.#isNew || found === 'unproven' || found?.owner === this.#name;
     if (typeof found === 'object') this.#at = Math.max(this.#at, found.at);
     if (!kept) await this.#rename();

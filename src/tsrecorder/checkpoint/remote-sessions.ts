@@ -113,7 +113,8 @@ export function createRemoteSessions(
       const isProven = 'castBytes' in beginning.proven;
       (isProven ? proven : unverified).set(recordingId(session.key), {
         key: session.key,
-        // Parts with the same session mark are joined. A forged part must not join a genuine session.
+        // Parts with the same session mark are joined. Only a proven session gets its mark, because a forged part must
+        // not join a genuine session.
         sessionMark: isProven
           ? sessionMark(session.key.nodeId, describePart(beginning.meta).session)
           : undefined,

@@ -121,7 +121,7 @@ class Takeover {
       if (await lease.isHeldBy(owner)) await lease.forget(owner);
       this.#claims.delete(owner);
     }
-    // Lost recorders without sessions need no takeover.
+    // Remove the lease of a lost recorder without sessions, because it needs no takeover.
     for (const owner of leases.lost) if (!byOwner.has(owner)) await lease.forget(owner);
     this.#forgetClosed(sessions);
     this.#options.onUntrusted(look.untrusted);

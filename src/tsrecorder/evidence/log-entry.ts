@@ -186,7 +186,7 @@ export function parseSegment(text: string): ParsedSegment {
   const [last, empty] = lines.splice(-2);
   const line = empty === '' ? (last ?? '') : '';
   const signature = parseWith(signatureSchema, line)?.signature;
-  // Each signature has exactly one encoding, so that every changed byte of a segment is detectable.
+  // Accept only one encoding of each signature, so that every changed byte of a segment is detectable.
   if (signature === undefined || JSON.stringify({ signature }) !== line)
     return { lines, signature: undefined };
   return { lines, signature };

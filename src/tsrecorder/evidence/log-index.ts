@@ -58,7 +58,7 @@ export function indexLogs(logs: ReadonlyMap<string, ReadLog>): Index {
     documentRemovals: new Map(),
   };
   for (const { log, entries, signed } of logs.values()) {
-    // No trusted key signed any entry, so the log proves nothing about the recordings.
+    // Skip a log without any trusted signature, because it proves nothing about the recordings.
     if (signed.size === 0) continue;
     for (const { n, time, event } of entries.values()) {
       if (event.kind === 'start') allStarts.push({ log, n, time, ...event });

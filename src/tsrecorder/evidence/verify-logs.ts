@@ -293,7 +293,7 @@ class LogReader {
     this.#keys = keys;
     this.#findings = findings;
     this.#next = first;
-    // The entry before `first` is unknown.
+    // The hash of the entry before `first` is unknown, so it is not compared.
     if (first > 0) this.#last = undefined;
   }
 

@@ -15,7 +15,7 @@ import { errorReason, isSystemError, TailcastError } from '../../errors.ts';
 export async function writeAll(file: FileHandle, parts: readonly Uint8Array[]): Promise<void> {
   let rest: readonly Uint8Array[] = parts.filter((part) => part.length > 0);
   while (rest.length > 0) {
-    // IOV_MAX is 1024 on Linux.
+    // Pass at most 1024 buffers, which is IOV_MAX on Linux.
     const { bytesWritten } = await file.writev(rest.slice(0, 1024));
     rest = withoutLeading(rest, bytesWritten);
   }

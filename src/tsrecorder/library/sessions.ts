@@ -99,8 +99,8 @@ class StoredCandidate implements Candidate {
 
 /**
  * Returns the candidate with a `describe` that returns undefined unless the current content is within the scope. The
- * check is necessary because the index of access marks may have read an earlier object with the same id, which another program has
- * replaced.
+ * check is necessary because the index of access marks may have read an earlier object with the same id, which another
+ * program has replaced.
  */
 export function candidateWithin(scope: readonly string[], candidate: Candidate): Candidate {
   const { key, id, order, mark, stored, others } = candidate;

@@ -65,7 +65,7 @@ function lowerPriority(): void {
   try {
     setPriority(NICE);
   } catch {
-    // The OS does not allow a lower priority.
+    // Keep the priority if the OS does not allow a lower one.
   }
 }
 

@@ -120,7 +120,7 @@ async function runBuild(
         if (used - start > MIN_CPU_MS + bytes * CPU_MS_PER_BYTE)
           over(new Error('this recording costs too much to render'));
       },
-      // The thread has exited.
+      // Ignore the error, because the thread has exited.
       () => undefined,
     );
   }, CPU_CHECK_MS);
