@@ -1,7 +1,7 @@
 /** Advice for each error, for the command line and `docs/errors.md`. Each error code must have an entry. */
 import type { ErrorCode } from '../errors.ts';
 
-/** Advice by error code. */
+/** Advice for each error code. */
 export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   INTERNAL: 'Report this defect of tailcast, and include the log lines of the error.',
   CONFIG_INVALID: 'Change the settings that the message names. See `docs/config.md`.',

@@ -138,7 +138,7 @@ class ClusterManager implements Clusters {
   readonly #options: ClustersOptions;
   readonly #bindings = new Map<string, Binding>();
   #sources: readonly ClusterSource[];
-  /** Last valid description of each cluster, by source and key. */
+  /** Last valid description of each cluster. Map keys: source and key of the cluster. */
   #good = new Map<string, ClusterSpec>();
   #open = new Map<string, OpenCluster>();
   #snapshot: ClusterSnapshot<GatedCluster> = createSnapshot([]);

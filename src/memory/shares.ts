@@ -19,7 +19,7 @@ const ALL_OWN = 1 / 8;
 export class Shares {
   readonly #limit: number;
   readonly #byUser = new Map<string, number>();
-  /** Callbacks of {@link whenSpace} by user. */
+  /** Callbacks of {@link whenSpace}. Map keys: user. */
   readonly #waiting = new Map<string, Set<() => void>>();
   #bytes = 0;
   /** Used bytes of the own parts of all users. */

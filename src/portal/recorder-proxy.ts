@@ -61,7 +61,7 @@ const ORDER = `:order(^(?:${VIEWER_ACTIONS.join('|')})$)`;
 /** Index of `cast` in the segments of `/-/recordings/api/v1/recordings/<id>/cast`. */
 const PART_INDEX = 6;
 const JSON_TYPE = 'application/json; charset=utf-8';
-/** Content types of responses that are not JSON, by the route parameter `part`. */
+/** Content types of responses that are not JSON. Map keys: route parameter `part`. */
 const TYPES: ReadonlyMap<string, string> = new Map([
   ['cast', 'application/x-asciicast'],
   ['notes', 'application/x-ndjson'],

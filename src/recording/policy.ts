@@ -26,8 +26,8 @@ export type RecordingPolicy =
       /** Tags of rules without addresses. The gateway must resolve these tags to recorders. */
       readonly recorderTags: readonly string[];
       /**
-       * Required tags by address, from rules with addresses and tags. The node of an address must have one of
-       * its tags.
+       * Required tags of each address, from rules with addresses and tags. The node of an address must have one of its
+       * tags.
        */
       readonly tagsOf?: Readonly<Record<string, readonly string[]>>;
       /** True if every request of the caller causes an event. */

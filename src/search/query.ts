@@ -81,7 +81,7 @@ const SYNONYMS: ReadonlyMap<string, string> = new Map([
   ['since', 'after'],
   ['until', 'before'],
 ]);
-/** Allowed values, by key, for keys with a fixed set of values. `result` also accepts any exit code. */
+/** Allowed values of each key that has a fixed set of values. `result` also accepts any exit code. */
 export const CHOICES: ReadonlyMap<string, readonly string[]> = new Map<string, readonly string[]>([
   ['kind', ['exec', 'attach', 'ssh', 'unknown']],
   ['state', RECORDING_STATES],

@@ -201,7 +201,8 @@ function parseWindow(value: unknown, at: string): AccessWindow {
 }
 
 /**
- * Returns the fields of an object by folded name (see `exact-json.ts`). Rejects fields whose names are not in `names`.
+ * Returns the fields of an object, with folded names as keys (see `exact-json.ts`). Rejects fields whose names are not
+ * in `names`.
  */
 function known(value: unknown, at: string, names: readonly string[]): ReadonlyMap<string, unknown> {
   return onlyKnown(members(value, at), at, names);

@@ -47,13 +47,13 @@ const SIZES = Uint8Array.from({ length: 256 }, (_, first) => {
   if (first < 0xc2 || first > 0xf4) return 0;
   return first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
 });
-/** Lowest valid second byte by first byte, where it is not 0x80. Excludes C1 controls and overlong forms. */
+/** Lowest valid second byte after each first byte, if it is not 0x80. Excludes C1 controls and overlong forms. */
 const LOWEST_SECOND: ReadonlyMap<number, number> = new Map([
   [0xc2, 0xa0],
   [0xe0, 0xa0],
   [0xf0, 0x90],
 ]);
-/** Highest valid second byte by first byte, where it is not 0xbf. Excludes surrogates and planes above 16. */
+/** Highest valid second byte after each first byte, if it is not 0xbf. Excludes surrogates and planes above 16. */
 const HIGHEST_SECOND: ReadonlyMap<number, number> = new Map([
   [0xed, 0x9f],
   [0xf4, 0x8f],

@@ -44,8 +44,8 @@ export type FieldVerdict = 'same' | { readonly kind: MigrationFinding['kind']; r
 export type FieldRule = FieldVerdict | ((value: unknown) => FieldVerdict);
 
 /**
- * Rules by field path. `[]` stands for each element of a list. A path that ends with `.**` covers the field and
- * everything below it.
+ * Rules for fields. Keys: path of the field. `[]` stands for each element of a list. A path that ends with `.**`
+ * covers the field and everything below it.
  */
 export type FieldRules = Readonly<Record<string, FieldRule>>;
 

@@ -22,7 +22,7 @@ import { isSameObject, type ReadableStore, type StoredRecording } from '../store
 export interface Listing extends ListedUploads<StoredRecording> {
   /** Recordings that only other recorders have, newest first. */
   readonly remote: readonly Candidate[];
-  /** Index of all recordings by their access marks. The first call computes it. */
+  /** Returns an index that finds recordings through their access marks. The first call computes the index. */
   readonly scopes: () => Promise<ScopeIndex<Candidate>>;
 }
 

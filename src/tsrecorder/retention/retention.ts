@@ -196,7 +196,7 @@ function createShares(
     share.bytes += bytes;
     if (!isRequired(recording)) share.queue.push({ recording, bytes });
   }
-  /** Recordings by user, the user with the fewest bytes first. */
+  /** Users and their recordings. The user with the fewest bytes comes first. */
   const sorted = [...byUser.values()].sort(smallestFirst);
   return {
     next() {

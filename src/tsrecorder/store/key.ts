@@ -131,7 +131,10 @@ export function formatTime(nanoseconds: bigint): string {
   return `${whole}.${fraction.toString().padStart(9, '0')}Z`;
 }
 
-/** Returns the time of a key with nine fraction digits, so that texts sort by time. */
+/**
+ * Returns the time of a key with nine fraction digits, so that the alphabetical order of the texts is their order in
+ * time.
+ */
 export function fixedWidth(time: string): string {
   return FIXED_WIDTH.test(time) ? time : formatTime(parseTime(time) ?? 0n);
 }

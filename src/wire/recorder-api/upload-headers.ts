@@ -84,7 +84,7 @@ export interface UploadFields {
   readonly neighbours?: Neighbours;
 }
 
-/** Headers by lower-case name, as in Node's `IncomingMessage`. */
+/** Headers with lower-case names as keys, as in Node's `IncomingMessage`. */
 export type HeaderFields = Readonly<Record<string, string | readonly string[] | undefined>>;
 
 /** Visible ASCII. */
