@@ -159,7 +159,7 @@ export function parseQuery(text: string, nowMs: number): Query {
     joins = false;
   }
   if (joins) throw new QueryError('OR must be between two terms', end);
-  // Escapes can make the printed query longer than the input, and the printed query must also be valid.
+  // Also check the length of the printed query, because escapes can make it longer than the input.
   checkLength(printQuery({ clauses }));
   return { clauses };
 }

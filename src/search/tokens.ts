@@ -115,8 +115,8 @@ export function phraseOf(text: string, isPrefix: boolean): TokenPhrase {
   const before = found.at(-2);
   if (last === undefined || !IS_PAIRED.test(last.text))
     return { tokens: found.map((token) => token.text), isPrefix };
-  // The words of 日本 are the pair 日本 and the single character 本. A search for the pair does not need the single
-  // character.
+  // The words of 日本 are the pair 日本 and the single character 本. Leave out the single character, because the pair is
+  // sufficient for a search.
   const followsPair = before !== undefined && before.end === last.end && IS_PAIRED.test(before.text);
   const tokens = (followsPair ? found.slice(0, -1) : found).map((token) => token.text);
   return { tokens, isPrefix: isPrefix || !followsPair };

@@ -77,7 +77,7 @@ export class Transcript {
   /** Ends the recording and returns the transcript. */
   end(): TranscriptDocument {
     this.#cast.end();
-    // Rows are emitted when they disappear, so they are sorted by time here.
+    // Sort the rows by time, because each row is emitted only when it disappears.
     const rows = this.#rows.toSorted(([left], [right]) => left - right);
     this.#rows = [];
     const { stoppedAt } = this.#cast;

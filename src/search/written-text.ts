@@ -334,7 +334,7 @@ export class WrittenText {
   /** Handles an escape. */
   escape(seconds: number, name: string): void {
     if (!/^[()*+\-./%no|}~\\]/.test(name)) this.move(seconds);
-    // The last characters of many unknown escapes may together spell a text.
+    // Collect the last characters of unknown escapes, because together they may spell a text.
     if (!isKnownEscape(name)) this.string(seconds, 'csi', name.slice(-1));
   }
 

@@ -139,7 +139,7 @@ export class Lease {
     if (!kept) await this.#rename();
     await this.#write(this.#name, this.#name);
     this.#isNew = false;
-    // A slow renewal may have overwritten a claim of another recorder.
+    // Choose a new name after a slow renewal, because it may have overwritten a claim of another recorder.
     const slow = monotonicMs() - startedAt > leaseMs / 4;
     if (kept && slow) {
       await this.#rename();

@@ -207,7 +207,7 @@ class Batches implements EventBatches {
       try {
         await store.putDocument(name, content);
       } catch (error) {
-        // The document exists already if an earlier attempt succeeded and its response was lost.
+        // Ignore a conflict with an equal document: an earlier attempt succeeded, and its response was lost.
         if (!(error instanceof TailcastError) || error.code !== 'UPLOAD_CONFLICT') throw error;
         const existing = await store.readDocument(name, content.length + 1);
         if (existing === undefined || Buffer.compare(existing, content) !== 0) throw error;

@@ -102,7 +102,7 @@ export async function checkRecording(
   } catch (error) {
     if ((await store.stat(key, 'cast').catch(() => true)) === undefined) {
       const message = 'its cast was removed during the verification, or is not a regular file';
-      // A removal of the recording during the verification explains missing files.
+      // Drop findings about missing files, because the recording was removed during the verification.
       const other = check.soFar.findings.filter(
         ({ code }) => code !== 'sidecar-missing' && code !== 'notes-missing',
       );

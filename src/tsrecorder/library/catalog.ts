@@ -166,7 +166,7 @@ class StoreCatalog implements Catalog {
     }
     const known = await sessionWith(await this.#uploads(scope), id);
     if (known !== undefined) return describeCandidate(known);
-    // The recording may be newer than the listing.
+    // Ask the store, because the recording may be newer than the listing.
     const hasSidecar = (await this.#options.store.stat(key, 'sidecar')) !== undefined;
     return (await this.#describe({ key, hasSidecar }))?.entry;
   }

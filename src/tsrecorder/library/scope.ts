@@ -103,7 +103,7 @@ export function createScopes<T extends Marked>(
         else marked.push(recording);
       }
     }
-    // Keep only the marks of current recordings.
+    // Forget the marks of removed recordings.
     known = fresh;
     return { within: (scope) => union(scope.map((mark) => byMark.get(mark) ?? [])) };
   };
