@@ -18,7 +18,7 @@ beforeAll(async () => {
 
 afterAll(() => site.close());
 
-/** Output of the shell in the only recording. */
+/** Returns the output of the shell in the only recording. */
 async function recordedOutput(recorder: RoleProcess): Promise<string> {
   const only = await eventually(
     'the recording is in the store',

@@ -149,7 +149,9 @@ function drained(socket: TLSSocket): Promise<void> {
   });
 }
 
-/** Memory of the gateway after a garbage collection, because the amount of garbage depends on the machine. */
+/**
+ * Returns the memory of the gateway after a garbage collection, because the amount of garbage depends on the machine.
+ */
 async function heldMemory(): Promise<number> {
   const collected = (): number => gateway.lines.filter(({ msg }) => msg === 'collected').length;
   const before = collected();

@@ -174,7 +174,7 @@ export async function startProduct(
   };
 }
 
-/** Text of the output events of a cast. */
+/** Returns the text of the output events of a cast. */
 export function outputOf(cast: readonly (readonly unknown[])[]): string {
   return cast
     .filter(([, code]) => code === 'o')
@@ -182,7 +182,7 @@ export function outputOf(cast: readonly (readonly unknown[])[]): string {
     .join('');
 }
 
-/** Bytes of the notes of kind `raw`, by the offset of their line in the cast. */
+/** Returns the bytes of the notes of kind `raw`, by the offset of their line in the cast. */
 function rawByOffset(notes: string): ReadonlyMap<number, Buffer> {
   const found = new Map<number, Buffer>();
   for (const line of notes.split('\n').filter((text) => text !== '')) {

@@ -63,13 +63,16 @@ export interface Bench {
   put(kind: ResourceKind, metadata: WrittenMetadata, spec: object, status?: object): string;
   /** Creates or replaces a ProxyClass that the operator has validated. */
   putClass(name: string, spec: object, annotations?: Readonly<Record<string, string>>): void;
-  /** Conditions in the status of a resource. */
+  /** Returns the conditions in the status of a resource. */
   conditions(path: string): readonly Condition[];
   /** Returns the condition of a type. Default: the first condition. */
   condition(path: string, type?: string): Condition | undefined;
-  /** Environment variables of a container of a StatefulSet. Default: the first container. */
+  /** Returns the environment variables of a container of a StatefulSet. Default: the first container. */
   variables(set: string, container?: number): Readonly<Record<string, string | undefined>>;
-  /** Paths of objects in the operator's namespace, except events and the ConfigMaps that record owners of names. */
+  /**
+   * Returns the paths of objects in the operator's namespace, except events and the ConfigMaps that record owners of
+   * names.
+   */
   left(): readonly string[];
   /** Owner of each tailnet name, as `<name>: <kind> <namespace>/<name>`. */
   names(): readonly string[];

@@ -78,7 +78,7 @@ export const PROXY_GROUP = {
   },
 };
 
-/** Objects of the operator, with a fixed uid. */
+/** Returns the objects of the operator, with a fixed uid. */
 export function goldens(): Readonly<Record<'recorder' | 'proxy-group', DesiredStatefulSet>> {
   const named = <T extends { metadata: { name: string } }>(object: T) => ({
     ...object,

@@ -50,7 +50,7 @@ async function runGroup(name: string): Promise<number | undefined> {
   return createIngressGroupReconciler(bench.deps(), CHOICES).reconcile(name);
 }
 
-/** Conditions and events of a resource. */
+/** Returns the conditions and events of a resource. */
 function said(kind: ResourceKind, reference: { namespace?: string; name: string }): string {
   const status = bench.object(pathOf(kind, reference))?.['status'];
   return JSON.stringify([status, ...bench.events()]);

@@ -220,7 +220,7 @@ export async function openRig(options: RigOptions): Promise<Rig> {
   };
 }
 
-/** An upstream that sends these bytes after the headers of each request. The requests must have no body. */
+/** Creates an upstream that sends these bytes after the headers of each request. The requests must have no body. */
 export function answering(...answers: readonly string[]): RigOptions['upstream'] {
   return (connection) => {
     let answered = 0;

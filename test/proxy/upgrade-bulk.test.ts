@@ -45,7 +45,7 @@ function sha256(): Hash {
   return createHash('sha256');
 }
 
-/** Output of the process according to a recording, byte for byte. */
+/** Returns the output of the process according to a recording, byte for byte. */
 function recordedBytes(recorder: RecorderDouble): Buffer {
   const parts: Buffer[] = [];
   let raw: string | undefined;

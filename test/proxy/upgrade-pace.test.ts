@@ -94,7 +94,7 @@ const SPDY: Protocol = {
   },
 };
 
-/** An API server that floods after the client's first bytes, and stores the client's later bytes. */
+/** Starts an API server that floods after the client's first bytes, and stores the client's later bytes. */
 async function flooding({ hello, flood, subprotocol }: Protocol): Promise<{ rig: Rig; shown: () => Buffer }> {
   const shown: Buffer[] = [];
   const script: UpgradeScript = (request, socket) => {

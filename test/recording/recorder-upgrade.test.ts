@@ -56,7 +56,7 @@ function client({ limits, ...deps }: Partial<RecorderClientDeps> = {}): Recorder
 const open = (from: RecorderClient, ...doubles: readonly RecorderDouble[]): Promise<RecorderUpload> =>
   from.open({ recorders: doubles.map(({ address }) => address), sessionId: 's1' }, never);
 
-/** One frame with that many bytes of output. */
+/** Returns one frame with that many bytes of output. */
 function frame(bytes: number): Uint8Array {
   const batch = new FrameBatch();
   batch.output(1, randomBytes(bytes), 'exact');

@@ -18,7 +18,7 @@ function clip(from: number, to: number, events: readonly string[] = EVENTS): Cli
   return { start: readCastStart(HEADER), lines: lines(), from, to };
 }
 
-/** Text of an SVG, without markup. */
+/** Returns the text of an SVG, without markup. */
 function textsOf(svg: string): readonly string[] {
   return [...svg.matchAll(/<text [^>]*>([^<]*)<\/text>/g)].map(([, text = '']) => text);
 }

@@ -19,7 +19,7 @@ const WORDS = {
 } as const;
 const TOLERANCE = 0.5;
 
-/** Start and end of a word's time on the screen of xterm. */
+/** Returns the start and end of a word's time on the screen of xterm. */
 async function shownBetween(
   lines: readonly string[],
   word: string,

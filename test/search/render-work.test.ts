@@ -50,7 +50,7 @@ const texts = [
   '-eyJabcdefgh-',
 ];
 
-/** Events of a program that repeats a few random sequences. */
+/** Returns the events of a program that repeats a few random sequences. */
 function randomProgram(seed: number): string {
   const random = createRandom(seed);
   const piece = (): string => {

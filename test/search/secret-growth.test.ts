@@ -7,7 +7,7 @@ import { createRandom, runSeed, type Random } from '../support/random.ts';
 const SAMPLES = 60;
 const SHORT = 4096;
 
-/** Minimum CPU milliseconds of several runs. */
+/** Returns the CPU time of the fastest of several runs, in milliseconds. */
 function cpuOf(line: string, runs: number): number {
   const times = Array.from({ length: runs }, () => {
     const before = process.cpuUsage();

@@ -290,7 +290,7 @@ const SLOW_WORDS = [
   ' password nmcli',
 ];
 
-/** CPU milliseconds. */
+/** Returns the CPU time of a call, in milliseconds. */
 function cpuOf(act: () => void): number {
   const before = process.cpuUsage();
   act();

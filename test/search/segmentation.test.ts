@@ -4,7 +4,7 @@ import { createRandom, runSeed } from '../support/random.ts';
 import { castFixture, readWrites, type Write } from '../support/search-text.ts';
 import { terminalPiece } from '../support/terminal-oracle.ts';
 
-/** All ways to cut n characters into writes: 2^(n - 1) ways. */
+/** Yields all ways to cut n characters into writes: 2^(n - 1) ways. */
 function* segmentations(characters: readonly string[]): Generator<readonly string[]> {
   for (let cuts = 0; cuts < 2 ** (characters.length - 1); cuts += 1) {
     const pieces: string[] = [];

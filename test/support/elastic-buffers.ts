@@ -1,7 +1,7 @@
 import { tmpdir } from 'node:os';
 import { createElasticBuffers, type ElasticBuffers } from '../../src/proxy/session/elastic-buffers.ts';
 
-/** Buffers with the default limits of a gateway. */
+/** Opens buffers with the default limits of a gateway. */
 export function openTestBuffers(): ElasticBuffers {
   return createElasticBuffers({
     memoryBytes: 4 * 1024 ** 2,

@@ -382,7 +382,7 @@ function takeUpgraded(
   });
 }
 
-/** Lines of the complete frames, as a recorder would store them. */
+/** Returns the lines of the complete frames, as a recorder would store them. */
 function linesOfFrames(frames: Buffer): string[] {
   const lines: string[] = [];
   for (let at = 0; at + 5 <= frames.length;) {

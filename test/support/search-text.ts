@@ -54,7 +54,7 @@ export function readCastLines(lines: readonly string[], text: IndexedText = 'all
   return { moments, rows, isPartial: cast.isPartial || cut.isPartial };
 }
 
-/** Events of a recording of a real program on a real terminal. */
+/** Returns the events of a recording of a real program on a real terminal. */
 export function castFixture(name: string): readonly string[] {
   const path = join(import.meta.dirname, '../fixtures/casts', `${name}.cast`);
   return readFileSync(path, 'utf8').trimEnd().split('\n');

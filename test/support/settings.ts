@@ -16,7 +16,10 @@ export function settingsOf<Table extends Parameters<typeof readSettings>[0]>(
   });
 }
 
-/** Settings of a gateway on a free port, with one identity for all callers, without health checks and access log. */
+/**
+ * Returns the settings of a gateway on a free port, with one identity for all callers, without health checks and access
+ * log.
+ */
 export function gatewaySettings(flags: Flags): GatewayConfig {
   const common = { identity: 'static', listen: '127.0.0.1:0', opsListen: 'off', accessLog: false };
   return settingsOf(GATEWAY_SETTINGS, { ...common, ...flags });

@@ -7,7 +7,7 @@ export interface SocketPair {
   readonly far: Socket;
 }
 
-/** Two ends of one loopback connection. Both ends may be half-closed. */
+/** Opens two ends of one loopback connection. Both ends may be half-closed. */
 export async function socketPair(): Promise<SocketPair> {
   const server = createServer({ allowHalfOpen: true, noDelay: true });
   await listenOn(server);

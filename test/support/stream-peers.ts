@@ -31,19 +31,19 @@ export function createSpdyPeer() {
 
 export const MASK = Uint8Array.of(1, 2, 3, 4);
 
-/** One unmasked binary message with its channel byte, from a server. */
+/** Returns one unmasked binary message with its channel byte, from a server. */
 export function serverMessage(channel: number, data: Uint8Array): Uint8Array {
   const payload = Buffer.concat([Uint8Array.of(channel), data]);
   return encodeWebSocketFrame({ opcode: OPCODE.binary, fin: true, payload });
 }
 
-/** End of a session from the API server: the status on its channel, and a close frame. */
+/** Returns the end of a session from the API server: the status on its channel, and a close frame. */
 export function serverEnd(status: Uint8Array): Uint8Array {
   const close = encodeWebSocketFrame({ opcode: OPCODE.close, fin: true, payload: Uint8Array.of(0x03, 0xe8) });
   return Buffer.concat([serverMessage(3, status), close]);
 }
 
-/** One masked binary message, from a client. */
+/** Returns one masked binary message, from a client. */
 export function clientMessage(channel: number, data: Uint8Array): Uint8Array {
   const payload = Buffer.concat([Uint8Array.of(channel), data]);
   return encodeWebSocketFrame({ opcode: OPCODE.binary, fin: true, payload, mask: MASK });

@@ -196,7 +196,8 @@ function parameters(random: Random): string {
 }
 
 /**
- * Rows without the third and later combining marks of a character, because tailcast keeps a limited number of marks.
+ * Returns the rows without the third and later combining marks of a character, because tailcast keeps a limited number
+ * of marks.
  */
 export function withFewMarks(rows: readonly string[]): readonly string[] {
   return rows.map((row) => row.replaceAll(/([\p{M}\u200d]{2})[\p{M}\u200d]+/gu, '$1'));

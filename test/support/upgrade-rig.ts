@@ -327,7 +327,7 @@ export const SPDY_V4 = [
   'X-Stream-Protocol-Version: v3.channel.k8s.io',
 ] as const;
 
-/** Body of a response with a Status. */
+/** Returns the body of a response with a Status. */
 export async function statusBody({
   reader,
 }: UpgradeClient): Promise<{ message: string; details: unknown; code: number }> {

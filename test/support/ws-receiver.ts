@@ -9,7 +9,7 @@ export interface WsReceiver {
   write(chunk: Uint8Array): boolean;
 }
 
-/** Receiver for frames of a server. */
+/** Creates a receiver for frames of a server. */
 export function createServerFrameReceiver(): WsReceiver {
   const { Receiver } = ws as unknown as { readonly Receiver: new (options: object) => WsReceiver };
   return new Receiver({ isServer: false, maxPayload: 0 });

@@ -3,7 +3,7 @@ import { PICTOGRAPHIC_PATTERN, rangesOf, ZERO_WIDTH_PATTERN } from '../../script
 import { cellWidth, CLUSTER, joinCluster, type Cluster } from '../../src/terminal/cell-width.ts';
 import { PICTOGRAPHIC, ZERO_WIDTH } from '../../src/terminal/code-points.ts';
 
-/** Columns of a text at the start of a line. */
+/** Returns the columns of a text at the start of a line. */
 function columnsOf(text: string): number {
   let columns = 0;
   let before: Cluster = CLUSTER.none;

@@ -48,7 +48,7 @@ const NOTES = [...LINES.entries()].flatMap(([index, line]): readonly object[] =>
 });
 const JOURNAL = [...NOTES, { end: { castBytes: CAST.length } }];
 
-/** Notes of a recording in the API, without the first line. */
+/** Returns the notes of a recording in the API, without the first line. */
 async function notesOf(rig: Rig, id: string): Promise<readonly unknown[]> {
   const { status, body } = await rig.get(`/api/v1/recordings/${id}/notes`);
   expect(status).toBe(200);

@@ -21,7 +21,7 @@ import { framed } from '../support/recorder-double.ts';
 const LINE = '[1,"o","x"]\n';
 const SESSION = { 'tailcast-session': 'one' };
 
-/** Value of a metric; undefined if it is not set. */
+/** Returns the value of a metric; undefined if it is not set. */
 async function valueOf(
   registry: Registry,
   name: string,

@@ -98,7 +98,7 @@ export async function createRig(options: Partial<RecorderOptions> = {}, director
   };
 }
 
-/** One HTTP/1.1 request on a new connection. */
+/** Sends one HTTP/1.1 request on a new connection. */
 export function request(
   { address }: RunningRecorder,
   options: {

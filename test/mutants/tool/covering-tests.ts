@@ -12,7 +12,7 @@ export function createImportGraph(root: string): (test: string) => readonly stri
   return (test) => [...withImports(test, importsOf)].toSorted();
 }
 
-/** TypeScript files below a folder, relative to the root. */
+/** Returns TypeScript files below a folder, relative to the root. */
 export function filesBelow(root: string, folder: string): readonly string[] {
   return readdirSync(join(root, folder), { recursive: true, encoding: 'utf8' })
     .filter((name) => name.endsWith('.ts') && !name.endsWith('.d.ts') && !name.includes('node_modules'))

@@ -54,7 +54,7 @@ export function rule(value: string | undefined, name = 'web', type = 'PathPrefix
   return { ...matches, backendRefs: [{ name, port }] };
 }
 
-/** Services by name, each with its own address. */
+/** Returns Services by name, each with its own address. */
 export function servicesNamed(...names: readonly string[]): ReadonlyMap<string, KubeObject> {
   return new Map(
     names.map((name, index) => [

@@ -36,7 +36,7 @@ const plan = (gateway: Gateway, routes: readonly HttpRoute[], node: object = {})
   });
 const parent = (gateway: Gateway, route: HttpRoute, node: object = {}): AttachedParent =>
   plan(gateway, [route], node).routes[0]!.parents[0]!;
-/** Handlers of tailscaled at a host and port. */
+/** Returns the handlers of tailscaled at a host and port. */
 const handlers = ({ config }: GatewayPlan, at: string): unknown =>
   (config as { Web?: Record<string, { Handlers: object }> }).Web?.[at]?.Handlers;
 

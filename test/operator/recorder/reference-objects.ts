@@ -28,7 +28,7 @@ const metadata = ({ name, uid }: Owner, own: string) => ({
 
 const encode = (text: string): string => Buffer.from(text).toString('base64');
 
-/** State of a joined node, in the format of the embedded tailscaled. */
+/** Returns the state of a joined node, in the format of the embedded tailscaled. */
 export function referenceState(nodeId: string, loginName: string): Readonly<Record<string, string>> {
   return {
     '_current-profile': encode('profile-1'),

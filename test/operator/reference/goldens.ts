@@ -151,7 +151,9 @@ const ownedBy = (kind: string, name: string): readonly object[] => [
   { apiVersion: 'tailscale.com/v1alpha1', kind, name },
 ];
 
-/** The objects of a DNSConfig by kind. The reference's labels, container and strategies are unknown and omitted. */
+/**
+ * Returns the objects of a DNSConfig by kind. The reference's labels, container and strategies are unknown and omitted.
+ */
 export function nameserver(owner: string, records: object): Readonly<Record<string, object>> {
   const metadata = {
     name: 'nameserver',

@@ -98,7 +98,7 @@ function secret(name: string): object {
   return { ...object, files: Object.fromEntries(files.map(([key, text]) => [key, decode(text)])) };
 }
 
-/** All objects of one proxy, compared with their golden files. */
+/** Compares all objects of one proxy with their golden files. */
 function expectProxy(golden: Omit<SingleProxy, 'name'>, ...nodes: NodeConfig[]): SingleProxy {
   const proxy = { ...golden, name: nameFor(golden) };
   expect(differences(headlessService(proxy), bench.object(`${OWN}/services/${proxy.name}`))).toEqual([]);

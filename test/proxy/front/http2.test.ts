@@ -29,7 +29,7 @@ function breakOff(socket: TLSSocket): void {
   raw.resetAndDestroy();
 }
 
-/** Pseudo-headers of a request. */
+/** Returns the pseudo-headers of a request. */
 const request = (method = 'GET', path = '/api', scheme = 'https'): string[] => [
   ':method',
   method,
@@ -47,7 +47,7 @@ const okOnce: RigOptions['upstream'] = (connection) => {
   connection.socket.on('data', () => connection.socket.write('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n'));
 };
 
-/** Status of a request with exactly these headers; 0 if the stream is reset instead. */
+/** Returns the status of a request with exactly these headers; 0 if the stream is reset instead. */
 async function statusOf(session: ClientHttp2Session, fields: readonly string[]): Promise<number> {
   const stream = session.request([...fields], { endStream: true });
   stream.on('error', () => {});
@@ -58,7 +58,7 @@ async function statusOf(session: ClientHttp2Session, fields: readonly string[]):
   });
 }
 
-/** One HTTP/2 frame (RFC 9113 §4.1). */
+/** Encodes one HTTP/2 frame (RFC 9113 §4.1). */
 function frame(type: number, flags: number, streamId: number, payload: Buffer): Buffer {
   const head = Buffer.alloc(9);
   head.writeUIntBE(payload.length, 0, 3);

@@ -10,8 +10,8 @@ afterEach(() => {
 });
 
 /**
- * A connection with one request that records its writes. Each write completes one event-loop turn later, as on a TLS
- * socket.
+ * Creates a connection with one request that records its writes. Each write completes one event-loop turn later, as on
+ * a TLS socket.
  */
 function connection(written: string[]): Duplex {
   return new Duplex({

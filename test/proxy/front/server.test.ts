@@ -351,7 +351,7 @@ describe('the front', () => {
   });
 });
 
-/** Number of listeners on pooled connections, which grows if a request leaks one. */
+/** Returns the number of listeners on pooled connections, which grows if a request leaks one. */
 function listenersOf(rig: Rig): number[] {
   return rig.upstreams
     .slice(-1)

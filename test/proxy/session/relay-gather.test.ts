@@ -20,7 +20,8 @@ const CHUNK = Buffer.alloc(128 * 1024, 'x');
 
 describe('a tap that accepts output early', () => {
   /**
-   * A tap that accepts more data while earlier output is unacknowledged. The test acknowledges output with `answers`.
+   * Creates a tap that accepts more data while earlier output is unacknowledged. The test acknowledges output with
+   * `answers`.
    */
   function gatheringTap() {
     const state = { gathers: true, seen: [] as string[], answers: [] as PromiseWithResolvers<void>[] };

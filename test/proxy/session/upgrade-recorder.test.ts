@@ -164,7 +164,7 @@ function outputOf({ lines }: FetchedCast): string {
     .join('');
 }
 
-/** Data on stdout that the client of a WebSocket session received. */
+/** Returns the data on stdout that the client of a WebSocket session received. */
 function seenBy(bytes: Buffer): string {
   let seen = '';
   for (let at = 0; at < bytes.length;) {

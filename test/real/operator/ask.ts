@@ -95,7 +95,7 @@ async function exchangeBodies(url: string, bytes: number): Promise<Readonly<Reco
   return { up, down, expected: await digestOf(bodyOf(bytes)) };
 }
 
-/** Arrival time of each line of a stream, in milliseconds after the first line. */
+/** Returns the arrival time of each line of a stream, in milliseconds after the first line. */
 async function arrivals(url: string): Promise<readonly number[]> {
   const [response] = (await once(get(url, { agent: false }), 'response')) as [Answer];
   const times: number[] = [];

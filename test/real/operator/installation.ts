@@ -73,7 +73,7 @@ export async function install(rig: Rig, cluster: Kubernetes): Promise<{ readonly
   return { kubeconfig: await accountKubeconfig(cluster, 'tailcast-operator') };
 }
 
-/** CRDs of the Gateway API's standard channel, from its Go module. */
+/** Returns the CRDs of the Gateway API's standard channel, from its Go module. */
 export async function gatewayApiCrds(): Promise<readonly Manifest[]> {
   const { crds = '' } = await ensurePeer('gateway-api');
   return ['gatewayclasses', 'gateways', 'httproutes'].flatMap((plural) =>

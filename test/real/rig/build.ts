@@ -61,7 +61,7 @@ export function ensurePeer(name: PeerName, report: Report = toStderr): Promise<P
   return build;
 }
 
-/** Cache folder of builds: `REAL_PEERS_DIR`, or a folder in the user's cache. */
+/** Returns the cache folder of builds: `REAL_PEERS_DIR`, or a folder in the user's cache. */
 export function cacheFolder(): string {
   return resolve(process.env['REAL_PEERS_DIR'] ?? join(homedir(), '.cache', 'tailcast-peers'));
 }

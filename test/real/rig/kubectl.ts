@@ -109,7 +109,7 @@ export function startKubectl(kubectl: Kubectl, args: readonly string[], run: Kub
   });
 }
 
-/** Variables for kubeconfig and transport, in addition to the common ones. */
+/** Returns the variables for kubeconfig and transport, in addition to the common ones. */
 export function environmentFor({ kubeconfig, transport, proxyUrl }: KubectlRun): Record<string, string> {
   const webSockets = transport === undefined ? {} : switches(transport === 'websocket');
   return {

@@ -1,4 +1,4 @@
-/** Objects that the rig creates in a new cluster. */
+/** Returns the objects that the rig creates in a new cluster. */
 export function bootstrapObjects(): readonly { readonly path: string; readonly object: object }[] {
   const rbac = '/apis/rbac.authorization.k8s.io/v1';
   return [

@@ -294,7 +294,10 @@ async function startNode(
   };
 }
 
-/** Environment variables that keep a node on this machine: no log upload, no port mapping, relays without TLS. */
+/**
+ * Returns the environment variables that keep a node on this machine: no log upload, no port mapping, relays without
+ * TLS.
+ */
 export function nodeEnvironment(port: number): Record<string, string> {
   return {
     TS_DEBUG_USE_DERP_HTTP: '1',
@@ -324,7 +327,7 @@ async function connectThrough(proxyPort: number, address: string, port: number):
   throw new Error(`no way to ${target}: ${head.split('\r\n')[0] ?? ''}`);
 }
 
-/** Pings between each pair of nodes, because `up` resolves before the other nodes know a new node. */
+/** Sends pings between each pair of nodes, because `up` resolves before the other nodes know a new node. */
 async function meshed(rig: Rig, nodes: readonly TailnetNode[]): Promise<void> {
   const watch = nodes.map(({ program }) => program);
   await Promise.all(

@@ -248,7 +248,7 @@ function owned(path: string): string {
   return path;
 }
 
-/** Variables of a container, with mount paths replaced by local folders. */
+/** Returns the variables of a container, with mount paths replaced by local folders. */
 function variablesOf(
   pod: string,
   container: Container,

@@ -263,7 +263,7 @@ describe('two clusters behind one gateway', () => {
   });
 });
 
-/** A server whose paths begin with a workspace, as at kcp. Every workspace is one API server. */
+/** Starts a server whose paths begin with a workspace, as at kcp. Every workspace is one API server. */
 async function startKcp({ port }: Kubernetes, { pair }: ServerCa): Promise<Server> {
   const server = createHttpsServer({ key: pair.keyPem, cert: pair.certificatePem });
   const inside = (url = ''): string | undefined => /^\/clusters\/root(?::[a-z0-9-]+)*(\/.*)$/.exec(url)?.[1];

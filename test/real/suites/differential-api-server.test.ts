@@ -463,7 +463,10 @@ function ownIdentity({ user, groups }: ImpersonationTarget): readonly string[] {
   return ['Impersonate-User', bytes(user), ...groups.flatMap((group) => ['Impersonate-Group', bytes(group)])];
 }
 
-/** Headers of a client that claims another identity. {@link randomTarget} returns none of the claimed identities. */
+/**
+ * Returns the headers of a client that claims another identity. {@link randomTarget} returns none of the claimed
+ * identities.
+ */
 function clientHeaders(random: Random): readonly string[] {
   const tries: readonly (readonly [string, string])[] = [
     ['Impersonate-User', 'root'],

@@ -52,7 +52,7 @@ function accept(target: string): Target | undefined {
   }
 }
 
-/** Expected response of the oracle for a request, as text. */
+/** Returns the expected response of the oracle for a request, as text. */
 function ourReading(method: string, target: Target): string {
   const info = parseRequestInfo(method, target);
   const query = Map.groupBy(target.query, ([name]) => name);

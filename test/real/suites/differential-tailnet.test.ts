@@ -101,7 +101,7 @@ function readProxyHeader(chunks: readonly Uint8Array[]): {
   }
 }
 
-/** Expected response of the oracle for a header. */
+/** Returns the expected response of the oracle for a header. */
 function proxyReading(header: ProxyHeader, rest: Uint8Array): object {
   const end = { rest: base64(rest) };
   if (header.kind === 'local') return { local: true, ...end };
@@ -282,7 +282,7 @@ describe(`grants (TEST_SEED=${seed})`, () => {
   );
 });
 
-/** JSON text of a whois response with parts that may be missing, repeated, invalid or of another type. */
+/** Returns JSON text of a whois response with parts that may be missing, repeated, invalid or of another type. */
 function randomWhois(random: Random): string {
   const odd = random.oneIn(2);
   const rules = (): string => list(random, odd, random.below(4), () => randomRule(random, odd));

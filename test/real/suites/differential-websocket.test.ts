@@ -80,8 +80,8 @@ function scan(
 }
 
 /**
- * Messages according to the server library of Kubernetes: each data frame is a message, and a close frame ends the
- * stream.
+ * Returns the messages according to the server library of Kubernetes: each data frame is a message, and a close frame
+ * ends the stream.
  */
 function asServerMessages(frames: readonly Frame[]): Message[] {
   const messages: Message[] = [];
@@ -95,7 +95,7 @@ function asServerMessages(frames: readonly Frame[]): Message[] {
   return messages;
 }
 
-/** Messages according to the RFC: complete messages, with control frames in between. */
+/** Returns the messages according to the RFC: complete messages, with control frames in between. */
 function asMessages(frames: readonly Frame[]): Message[] {
   const messages: Message[] = [];
   let open: Frame | undefined;

@@ -281,7 +281,7 @@ describe('a gateway on a k3s server', () => {
     expect(await asAlice(gateway, 'get', 'namespaces', '-o', 'name')).toMatchObject({ code: 0 });
   });
 
-  /** `StartVPN` of k3s. */
+  /** Does what `StartVPN` of k3s does. */
   async function startVpn(text: string): Promise<void> {
     const [pairs = '', extra = ''] = text.split(',extraArgs=');
     const values = new Map(pairs.split(',').map((pair) => [pair.split('=')[0], pair.split('=')[1] ?? '']));

@@ -105,7 +105,7 @@ async function recordingId(): Promise<string> {
   return (await archive.of(pod))[0]!.id;
 }
 
-/** Headers with which the portal names a viewer. */
+/** Returns the headers with which the portal names a viewer. */
 function headersOf(user: string, nodeId = `n-${user}`): Record<string, string> {
   const named = {
     nodeId,

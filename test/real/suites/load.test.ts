@@ -63,7 +63,7 @@ afterAll(async () => {
   await rig.stop();
 });
 
-/** At most `parallel` cells run at a time. */
+/** Runs the sessions of a cell, at most `parallel` of them at a time. */
 async function runCell(cell: Cell): Promise<CellResult> {
   const script = await contents(cell);
   const { kubeconfig, recorder } = await site.way(cell.way, cell.condition);

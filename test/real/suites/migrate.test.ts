@@ -418,7 +418,7 @@ const OBJECTS: readonly (readonly [string, string, string, object])[] = [
   ['tailnets', '', 'other', { credentials: { secretName: 'oauth' } }],
 ];
 
-/** Versions of all objects that the report reads. */
+/** Returns the versions of all objects that the report reads. */
 async function everything(): Promise<readonly string[]> {
   const paths = [...OBJECTS.map(([plural]) => `${TAILSCALE}/${plural}`), '/api/v1/services'];
   const lists = await Promise.all(paths.map((path) => cluster.api('GET', path)));

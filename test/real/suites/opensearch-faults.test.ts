@@ -50,7 +50,7 @@ interface Searched {
 const search = (recorder: RecorderRig, text: string) =>
   recorder.get(`/api/v1/search?q=${encodeURIComponent(text)}&limit=100`);
 
-/** Search results for each query, in order, once the index is complete. */
+/** Returns the search results for each query, in order, once the index is complete. */
 async function answersOf(recorder: RecorderRig): Promise<readonly unknown[]> {
   const answers: unknown[] = [];
   for (const text of ['needle', 'row', 'needle -u3', 'u1 OR u5', '"of upload"', 'live', 'ns:prod']) {

@@ -102,7 +102,7 @@ function found(recorder: RecorderRig, text: string, count = 1): Promise<Searched
   });
 }
 
-/** All documents of an index. */
+/** Returns all documents of an index. */
 async function documents(name: string): Promise<readonly string[]> {
   await fetch(`${opensearch.url}/${name}-v5/_refresh`, { method: 'POST' });
   const answer = await fetch(`${opensearch.url}/${name}-v5/_search?size=10000&_source=false`);

@@ -280,7 +280,7 @@ function kubeconfigOf({ url, ca, tokens }: Kubernetes): string {
   });
 }
 
-/** Path of the CA that a replica created, in the folder that replaces its volume. */
+/** Returns the path of the CA that a replica created, in the folder that replaces its volume. */
 function authorityOf({ rig }: WorkloadSite, pod: string): string {
   const files = readdirSync(rig.folder, { recursive: true, encoding: 'utf8' }) as readonly string[];
   const found = files.find(

@@ -189,7 +189,7 @@ function targetOf(front: Front): {
   return { addresses: proxy.addresses, port: gateway.port, ca: gateway.ca, name: proxy.dnsName };
 }
 
-/** User and groups of a caller as the API server sees them, or the refusal. */
+/** Returns the user and groups of a caller as the API server sees them, or the refusal. */
 async function review(front: Front, from: string, family: 4 | 6 = 4): Promise<string> {
   const { addresses, port, ca, name } = targetOf(front);
   const tunnel = await tailnet.node(from).connect(addresses[family === 4 ? 0 : 1], port);

@@ -41,7 +41,7 @@ const SHORT = [
   ['timeout server 1m', 'timeout server 1s'],
 ] as const;
 
-/** PROXY header (version 2) of a connection from the tailnet. */
+/** Returns a PROXY header (version 2) of a connection from the tailnet. */
 function proxyHeader(destination: string, source = CALLER): Buffer<ArrayBuffer> {
   const addresses = [...source.split('.'), ...destination.split('.')].map(Number);
   return Buffer.from([

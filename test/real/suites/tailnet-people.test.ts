@@ -165,7 +165,7 @@ async function recordedExec(
   };
 }
 
-/** Expected result of `recordedExec`. */
+/** Returns the expected result of `recordedExec`. */
 function asItWas(who: string): object {
   const stdout = `out of ${who}\n\xff\n`;
   return {

@@ -82,7 +82,7 @@ export async function startCastArchive(
   };
 }
 
-/** Header and events in the format of tailcast's gateway. */
+/** Returns the header and the events in the format of tailcast's gateway. */
 export function castText({ command, columns, rows, events, user, node, raw }: CastSpec): string {
   const header = {
     version: 2,

@@ -43,7 +43,9 @@ export function makeRelease(folder: string, name: string): string {
   return output;
 }
 
-/** The environment without the variables of this rig and of vitest, because tailcast rejects unknown settings. */
+/**
+ * Returns the environment without the variables of this rig and of vitest, because tailcast rejects unknown settings.
+ */
 export function cleanly(more: Readonly<Record<string, string>> = {}): NodeJS.ProcessEnv {
   const kept = Object.entries(process.env).filter(([name]) => !/^(TAILCAST_|VITEST|NODE_ENV$)/.test(name));
   return { ...Object.fromEntries(kept), ...more };

@@ -287,7 +287,7 @@ async function castOf({ catalog }: SiteRecorder, id: string): Promise<string> {
   return Buffer.concat((await Promise.all(chunks)).flat()).toString();
 }
 
-/** Every signed or verified recording is a prefix of the genuine session. */
+/** Checks that every signed or verified recording is a prefix of the genuine session. */
 async function checkNoForgery({ site, recorders, sessions }: World): Promise<void> {
   const { store, keys, bucket } = site;
   const byId = new Map(keys.map((key) => [key.public.id, key.public] as const));

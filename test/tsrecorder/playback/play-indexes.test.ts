@@ -231,7 +231,7 @@ describe('the recorder', () => {
 describe('the play indexes of a process', () => {
   const ids = ['nX_2026-01-02T03:04:05.000000000Z', 'nX_2026-01-02T03:04:06.000000000Z'] as const;
 
-  /** Two recordings, and the folder of their indexes. */
+  /** Opens two recordings, and the folder of their indexes. */
   async function open(options: Partial<PlayIndexOptions> = {}): Promise<{
     readonly indexes: PlayIndexes;
     readonly entries: readonly [CatalogEntry, CatalogEntry];

@@ -22,7 +22,10 @@ import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
 import type { RecordingStore } from '../../../src/tsrecorder/store/store.ts';
 import { createRig, HEADER, holdSigner, openUpload, until, uploadWhole, type Rig } from '../recorder-rig.ts';
 
-/** Options of a recorder that removes all recordings: its clock is ten days ahead, and the maximum age is one day. */
+/**
+ * Returns the options of a recorder that removes all recordings: its clock is ten days ahead, and the maximum age is
+ * one day.
+ */
 function expiring(registry: Registry): Partial<RecorderOptions> {
   return {
     clock: { now: () => Date.now() + 10 * 86_400_000, monotonic: () => performance.now() },

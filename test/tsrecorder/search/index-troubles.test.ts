@@ -97,7 +97,7 @@ const MOST = 60;
 const { status } = spawnSync('unshare', ['-rm', 'mount', '-t', 'tmpfs', 'tmpfs', tmpdir()]);
 if (status !== 0) console.warn('no file system can be mounted here: full and read-only disks are not tried');
 
-/** Words that occur only once, so that the index grows. */
+/** Returns words that occur only once, so that the index grows. */
 const wordsOf = (number: number): string =>
   Array.from({ length: 2000 }, (_, at) => `w${number}x${at}`).join(' ');
 

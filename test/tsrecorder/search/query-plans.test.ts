@@ -48,7 +48,7 @@ const VIEWERS: readonly ViewerTerms[] = [
 
 const BEFORE = '2026-02-01T00:03:00.000000000Z n';
 
-/** All statements that SQLite prepares during `act`, with their plans. */
+/** Returns all statements that SQLite prepares during `act`, with their plans. */
 function plansOf(act: () => void): readonly (readonly [sql: string, step: string])[] {
   const plans = new Map<string, readonly string[]>();
   const prepare = DatabaseSync.prototype.prepare;

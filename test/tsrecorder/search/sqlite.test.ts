@@ -42,7 +42,7 @@ describe('the embedded index', () => {
   engineTextSuite(openEngine);
 });
 
-/** Responses of an index to all queries, and its content. */
+/** Returns the responses of an index to all queries, and its content. */
 function answersOf(directory: string): unknown {
   const reader = new IndexReader(directory);
   try {

@@ -51,10 +51,10 @@ function frameOf(lines: string): Buffer {
 }
 
 let sessions = 0;
-/** A new name for each upload. */
+/** Returns a new name for each upload. */
 const another = (): Record<string, string> => named(`a${(sessions += 1)}`);
 
-/** All data until the connection ends. */
+/** Returns all data until the connection ends. */
 async function receiveAll(socket: Socket): Promise<string> {
   const chunks: Buffer[] = [];
   socket.on('data', (chunk: Buffer) => chunks.push(chunk));

@@ -41,7 +41,7 @@ export function createZlibPeer({ level, strategy }: Deflate): { write(text: Uint
   };
 }
 
-/** The text inside a header block; values are used unchanged, so that tests can create broken blocks. */
+/** Returns the text inside a header block; values are used unchanged, so that tests can create broken blocks. */
 export function headerText(
   headers: readonly (readonly [string, string])[],
   count = headers.length,

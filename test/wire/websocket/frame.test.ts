@@ -362,7 +362,7 @@ function scan(bytes: Uint8Array, expectMask: boolean): Verdict {
   return { seen: join(bad === -1 ? pieces : pieces.slice(0, bad)), failed: failed || bad !== -1 };
 }
 
-/** Fragments joined to messages; control frames may come between them, and unfinished messages are omitted. */
+/** Joins fragments to messages. Control frames may come between fragments, and unfinished messages are omitted. */
 function join(pieces: readonly WebSocketPiece[]): readonly unknown[] {
   const seen: unknown[] = [];
   let opcode = 0;
