@@ -42,7 +42,7 @@ export async function openNameServer(options: NameServerOptions): Promise<NameSe
   });
   const { port, udp } = await openPair(tcp, options);
   udp.on('message', (message, from) => answerDatagram(udp, message, from, options));
-  // If sending to one client fails, others still get their responses.
+  // If sending to one client fails, the other clients still get their responses.
   udp.on('error', () => undefined);
   return {
     address: { host, port },

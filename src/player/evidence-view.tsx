@@ -14,8 +14,8 @@ import { StatusBadges } from './status-badges.tsx';
 import { wallText, type Zone } from './wall-text.ts';
 
 /**
- * Maximum size of an automatic check, in bytes, because the check reads the complete recording. For larger recordings,
- * the viewer starts the check with a click.
+ * Maximum size of a recording that is checked automatically, in bytes. The check reads the complete recording, so the
+ * viewer starts the check of a larger recording with a click.
  */
 const MAX_UNASKED_BYTES = 16 * 1024 ** 2;
 

@@ -97,7 +97,7 @@ interface Finding {
 
 function verdictOf(findings: readonly Finding[], count: number): CheckVerdict {
   if (findings.length === 0) return ok(`${count} ready`);
-  // Problems that have lasted for a long time are shown first.
+  // Problems that may disappear without a change, or may be intended, are shown last.
   const ordered = findings.toSorted((a, b) => Number(a.isYoung) - Number(b.isYoung));
   const summary = some(ordered.map(({ text }) => text));
   const remedy = [...new Set(ordered.slice(0, SHOWN).map((finding) => finding.remedy))].join('; ');

@@ -36,8 +36,8 @@ export function policyNames(namespace: string): readonly string[] {
 }
 
 /**
- * Returns the admission policies and bindings of a namespace. They admit an object that names a ProxyGroup only if a
- * ProxyGroupPolicy of the object's namespace lists this group for the direction.
+ * Returns the admission policies and bindings of a namespace. The policies admit an object that names a ProxyGroup only
+ * if a ProxyGroupPolicy of the object's namespace lists this group for the direction.
  *
  * @param specs specs of all ProxyGroupPolicies in the namespace; at least one
  */
