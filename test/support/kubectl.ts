@@ -37,12 +37,12 @@ export function explainMissingKubectl(): void {
 /** Protocol of kubectl's streaming requests. */
 export type Transport = 'spdy' | 'websocket';
 
-/** Transports that this kubectl supports for exec, attach and cp. */
+/** Returns the transports that this kubectl supports for exec, attach and cp. */
 export function execTransports({ minor }: Kubectl): readonly Transport[] {
   return minor >= 29 ? ['spdy', 'websocket'] : ['spdy'];
 }
 
-/** Transports that this kubectl supports for port-forward. */
+/** Returns the transports that this kubectl supports for port-forward. */
 export function forwardTransports({ minor }: Kubectl): readonly Transport[] {
   return minor >= 30 ? ['spdy', 'websocket'] : ['spdy'];
 }
@@ -89,7 +89,7 @@ export interface KubectlResult {
   readonly stderr: string;
 }
 
-/** Environment for a kubectl without the user's own configuration. */
+/** Returns the environment for a kubectl without the user's own configuration. */
 export function kubectlEnvironment(options: KubectlOptions): Record<string, string> {
   const websocket = String((options.transport ?? 'websocket') === 'websocket');
   return {

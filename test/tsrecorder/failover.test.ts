@@ -90,7 +90,7 @@ async function uploadPart(rig: Rig, number: number, from: number, to: number): P
   await upload.over;
 }
 
-/** Recorders with one store and separate spools. */
+/** Creates recorders with one store and separate spools. */
 async function createReplicas(
   count: number,
   resumeGraceMs = 20,

@@ -57,7 +57,7 @@ export interface Answer {
   readonly body: string;
 }
 
-/** Recorders of one directory share one evidence key, as `docs/evidence.md` requires. */
+/** Starts a recorder. Recorders of one directory share one evidence key, as `docs/evidence.md` requires. */
 export async function createRig(options: Partial<RecorderOptions> = {}, directory?: string): Promise<Rig> {
   const root = directory ?? (await mkdtemp(join(tmpdir(), 'tsrecorder-')));
   // default path of the key, also for recorders with another spool directory

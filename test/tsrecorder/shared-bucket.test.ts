@@ -27,7 +27,7 @@ const FAST = {
   storeRetryMs: 20,
 } as const;
 
-/** Recorders with one bucket and one evidence key, each with its own disk. */
+/** Creates recorders with one bucket and one evidence key, each with its own disk. */
 async function createSite(): Promise<
   AsyncDisposable & {
     readonly bucket: MemoryBucket;

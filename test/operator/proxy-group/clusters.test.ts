@@ -72,7 +72,7 @@ const file = () => {
   const { data } = bench.object(CONFIG) as unknown as { data: Record<string, string> };
   return parseClusterFile(data['clusters.yaml'] ?? '', 'clusters.yaml');
 };
-/** Names of the Secrets that the pods may read, except the Secrets of the pods' own tailnet nodes. */
+/** Returns the names of the Secrets that the pods may read, except the Secrets of the pods' own tailnet nodes. */
 const readable = (): readonly string[] =>
   (bench.object(ROLE)!['rules'] as { resources: string[]; resourceNames?: string[]; verbs: string[] }[])
     .filter(({ resources, verbs }) => resources.includes('secrets') && verbs.join() === 'get')

@@ -120,7 +120,7 @@ export interface NodeConfig {
   readonly serveConfig?: object;
 }
 
-/** Secret of a replica with parsed files. */
+/** Returns the Secret of a replica with parsed files. */
 export function configSecret(proxy: SingleProxy, ordinal: number, config: NodeConfig): object {
   const { routes = [], joined = false } = config;
   const both = {

@@ -80,7 +80,7 @@ function ageMs(path: string): number {
   }
 }
 
-/** Start time of a process in clock ticks after boot. Distinguishes processes with the same id. */
+/** Returns the start time of a process in clock ticks after boot. Distinguishes processes with the same id. */
 export function startTimeOf(pid: number): number | undefined {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');

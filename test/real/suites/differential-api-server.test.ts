@@ -88,7 +88,8 @@ const ROUTES: Readonly<Record<string, RequestClass>> = {
 };
 
 /**
- * Request class according to the audit event of the API server, or undefined for a request that cannot open a session.
+ * Returns the request class according to the audit event of the API server, or undefined for a request that cannot open
+ * a session.
  */
 function sessionRoute(event: AuditEvent): RequestClass | undefined {
   const { resource = '', subresource = '', apiGroup, apiVersion } = event.objectRef ?? {};

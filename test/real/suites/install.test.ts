@@ -184,7 +184,7 @@ const RECORDER_LISTEN = '127.0.0.1:8181';
 const RECORDER_URL = `http://${RECORDER_LISTEN}/`;
 const GATEWAY_LISTEN = '127.0.0.1:8443';
 
-/** Identity of all callers of a gateway with static identity: a user with enforced recording. */
+/** Returns the identity of all callers of a gateway with static identity: a user with enforced recording. */
 function recordedAt(recorder: string): object {
   const rule = {
     impersonate: { groups: ['system:masters'] },
@@ -199,7 +199,7 @@ function recordedAt(recorder: string): object {
   };
 }
 
-/** kubectl arguments for a command in a shell behind the gateway. */
+/** Returns kubectl arguments for a command in a shell behind the gateway. */
 function throughGateway(listen: string, authority: string): readonly string[] {
   const to = [`--server=https://${listen}`, `--certificate-authority=${authority}`, '--token=unused'];
   return ['--kubeconfig=/dev/null', ...to, 'exec', 'shell', '--', 'echo', 'first-shell'];

@@ -75,7 +75,7 @@ describe.each(versions)('Kubernetes %s', (version) => {
   const list = (screen: Screen): Promise<readonly string[]> =>
     screen.shows(new RegExp(`pods\\(default\\)\\[\\d+\\][^]*${pod} .* Running`));
 
-  /** Verb in the audit log: `create` for an upgrade to SPDY, `get` for an upgrade to WebSocket. */
+  /** Returns the verb in the audit log: `create` for an upgrade to SPDY, `get` for an upgrade to WebSocket. */
   const verbOf = (subresource: string): string | undefined =>
     cluster
       .audit()

@@ -361,7 +361,8 @@ function header(): string {
 }
 
 /**
- * Output with difficult characters for encoders: escapes, HTML, line separators, emoji, lone replacement characters.
+ * Returns output with difficult characters for encoders: escapes, HTML, line separators, emoji, lone replacement
+ * characters.
  */
 function eventLines(count: number): string {
   const texts = [

@@ -70,7 +70,10 @@ beforeAll(async () => {
 
 afterAll(() => rig?.stop());
 
-/** Alice and dan are administrators with enforced recording, bob is in one group, machines are deployers. */
+/**
+ * Sets the grants: alice and dan are administrators with enforced recording, bob is in one group, machines are
+ * deployers.
+ */
 async function setGrants(groupOfBob: string, recorderOfDan: readonly string[] = []): Promise<void> {
   const masters = { groups: ['system:masters'], enforce: true };
   tailnet.setPolicy(
@@ -365,7 +368,7 @@ describe('who claims to be somebody else', () => {
   };
   const AS_ALICE = { 'Impersonate-User': 'alice@example.com', 'Impersonate-Group': 'system:masters' };
 
-  /** Number of SelfSubjectReviews that the API server has received from all clients. */
+  /** Returns the number of SelfSubjectReviews that the API server has received from all clients. */
   const reviews = (): number =>
     cluster.audit().filter(({ objectRef }) => objectRef?.resource === 'selfsubjectreviews').length;
 

@@ -35,7 +35,7 @@ const metaOf = (key: RecordingKey): SpoolMeta => ({
   storedHeaderBytes: STORED_HEADER.length,
 });
 
-/** Recorders with one bucket, one evidence key and separate spools. */
+/** Creates recorders with one bucket, one evidence key and separate spools. */
 async function createSite(): Promise<
   AsyncDisposable & {
     readonly bucket: MemoryBucket;

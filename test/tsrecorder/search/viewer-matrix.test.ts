@@ -131,7 +131,7 @@ afterAll(async () => {
   for (const receiver of receivers) await receiver[Symbol.asyncDispose]();
 });
 
-/** Every field of every session. */
+/** Returns queries for every field of every session. */
 function questions(): readonly string[] {
   const ofAll = [
     '',
