@@ -87,7 +87,7 @@ export const GATEWAY_SETTINGS = {
   ),
   stateDirectory: textSetting('directory for the self-signed CA and pending output', '<directory>'),
   maxRequests: setting(
-    'maximum concurrent requests of one process, including watches; auto: derived from half of the process memory',
+    'maximum concurrent requests of one process, including watches; auto: derived from half of its memory limit',
     orAuto(wholeNumber(1, 1_000_000)),
     undefined,
   ),
