@@ -236,7 +236,7 @@ const RED = 31;
 const GREEN = 32;
 const YELLOW = 33;
 
-/** Returns the colour of failures and running sessions, as on the page. */
+/** Returns the colour of a cell that shows a failure or a running session, as on the page; otherwise undefined. */
 function colourOf(column: string, cell: string): number | undefined {
   if (column === 'result') return cell === '' || cell === '0' ? undefined : YELLOW;
   if (column === TRUST_COLUMN) return cell === '' || cell === 'verified' ? undefined : RED;

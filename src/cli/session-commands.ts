@@ -19,8 +19,8 @@ const DESCRIPTIONS: Readonly<Record<ControlAction, string>> = {
   resume: 'resume a paused session',
 };
 /**
- * Start position in seconds; it is larger than the duration of any session. All output that is already recorded then
- * appears immediately.
+ * Start position in seconds, after the end of every session, so that all output that is already recorded appears
+ * immediately.
  */
 const NOW = '3600000';
 

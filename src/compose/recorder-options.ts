@@ -95,12 +95,12 @@ const DEFAULT_LIMITS = {
   /** Maximum length of a line in a cast, in bytes. */
   maxLineBytes: 64 * 1024 ** 2,
   /**
-   * Maximum number of bytes of one session that are received but not written to disk. At the limit, the recorder stops
+   * Maximum number of received bytes of one session that are not yet written to disk. At the limit, the recorder stops
    * reading the upload. NOTE: a limit of 8 MiB delayed acknowledgements, and large outputs reached the user at only
    * 75 % of the speed that 2 MiB gives.
    */
   maxPendingBytes: 2 * 1024 ** 2,
-  /** Maximum number of bytes of all sessions that are received but not written to disk. */
+  /** Maximum number of received bytes that are not yet written to disk, for all sessions together. */
   maxTotalPendingBytes: 32 * 1024 ** 2,
   /** Maximum number of bytes of long lines of all sessions in memory. A single tailnet node may use all free bytes. */
   maxLongLineBytes: 128 * 1024 ** 2,

@@ -269,10 +269,10 @@ function requireSubprotocol(kept: RawHeaders): void {
 
 /**
  * Returns `<prefix>-Extra-<key>` with the key escaped as in client-go: token bytes except `%` stay unchanged, and every
- * other byte becomes `%XX`. The API server converts the suffix to lower case before unescaping, so only lower-case keys
- * arrive unchanged.
+ * other byte becomes `%XX`. Kubernetes requires keys in lower case, because the API server converts the suffix to lower
+ * case before it unescapes the suffix: an unescaped `A` arrives as `a`.
  *
- * @throws TailcastError `INTERNAL` for a key that the API server would change
+ * @throws TailcastError `INTERNAL` for an empty key, or a key that is not in lower case
  */
 function extraHeaderName(prefix: string, key: string): string {
   if (key === '' || key !== key.toLowerCase())

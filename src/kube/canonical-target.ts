@@ -8,7 +8,8 @@
  * A target has up to two parts. The *judged* part names the Kubernetes resource. This part must not contain encoded
  * slashes, percent signs, `;` or empty segments, because no valid name contains them. The *app* part follows
  * `/api/v1/…/(pods|services|nodes)/<name>/proxy` and belongs to the program behind the proxy. It may contain encoded
- * slashes, double slashes and `;`. Only dot segments that could leave the app part are refused.
+ * slashes, double slashes and `;`, but no text that any parser could interpret as a dot segment, because a dot segment
+ * could lead out of the app part.
  */
 import { TailcastError } from '../errors.ts';
 

@@ -18,8 +18,8 @@ export type RawHeaders = readonly string[];
  * - `subprotocol`: WebSocket subprotocols, which may include a bearer token
  * - `extensions`: WebSocket extensions, which would hide the payload from the recorder
  * - `auditId`: forwarded only in `noauth` mode, because the API server would trust the client's value
- * - `trace`: request ids that appear in other logs; forwarded only in `noauth` mode, because a client could send the id
- * of another request
+ * - `trace`: request ids that appear in other logs; removed in `auth` mode, because a client could send the id of
+ * another request
  */
 export type HeaderFamily =
   | 'ordinary'

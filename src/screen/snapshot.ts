@@ -376,7 +376,7 @@ const INSIDE: readonly (readonly [path: string, type: string])[] = [
   ['_inputHandler._curAttrData.isBold', 'function'],
 ];
 
-/** @returns undefined if this version of the emulator has other internal values. */
+/** @returns undefined if the internal values of this emulator version are not those in {@link INSIDE}. */
 function innerOf(emulator: Emulator): Inner | undefined {
   const core = innerValue(emulator, ['_core']);
   return isInner(core, emulator) ? core : undefined;

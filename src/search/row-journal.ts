@@ -325,7 +325,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     if (trimmed !== '') this.#options.onRow({ at, text: trimmed, isAlternate: this.screen.isAlternate });
   }
 
-  /** Emits rows that did not change since `until`, in the order of their last changes. */
+  /** Emits the rows whose last change is not after `until`, in the order of these changes. */
   #emitSettled(until: number): void {
     const { screen } = this;
     this.#settledAt = Infinity;

@@ -130,7 +130,7 @@ export class WrittenText {
   /** The last short control string, and the last short control string before the current line. */
   #fragment = '';
   #fragmentBefore = '';
-  /** True if the last short control string was equal to the last short control string before the current line. */
+  /** True if the newest short control string repeated the last short control string before its line. */
   #wasRepeated = false;
   /** The last longer control string that was not visible, and the last such string before the current line. */
   #string = '';
@@ -298,7 +298,8 @@ export class WrittenText {
     const mayShow = payload.length <= MAX_TITLE && kind !== 'csi';
     const isKnown = mayShow && this.#known.delete(payload);
     if (mayShow) remember(this.#known, payload);
-    // Leave out a title that is repeated with each line, because it is not part of a text that control strings spell.
+    // Leave out a window title that is repeated with each line: it is not a piece of a text that is divided among
+    // several control strings.
     const isRepeated = isKnown && payload === this.#stringBefore;
     this.#stringBefore = '';
     if (isRepeated || (mayShow && this.#isVisible(text))) return;

@@ -110,8 +110,8 @@ describe.skipIf(cases.length === 0)('kubectl through the gateway', () => {
             const command = ['exec', '-it', 'shell', '--', 'env', 'TERMINAL=yes', 'sh'];
             const terminal = (await openKubectlTerminal(options(), command, { columns: 91, rows: 33 }))!;
             terminal.type('stty size\r');
-            // Wait for the prompt: the terminal would echo earlier input before the prompt, in the middle of the
-            // output.
+            // Wait for the prompt before the next input: otherwise the terminal would echo that input in the middle
+            // of the output.
             await terminal.waitFor(/33 91\r\n[\s\S]*\$ $/);
             terminal.resize(120, 40);
             // Wait until `cat` has echoed a line, so that `cat` is in the foreground when Ctrl-C arrives.

@@ -56,7 +56,7 @@ function createConnection() {
 
 function createRig(deps: Partial<UploadDeps> = {}, limits: Partial<typeof LIMITS> = {}) {
   const disk = { isFull: false };
-  // fixes the directory, because `directory` changes with the next test while this journal may still write
+  // keeps the path, because `directory` changes with the next test while this journal may still write
   const own = directory;
   const room: JournalRoom = {
     directory: () => own,

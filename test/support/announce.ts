@@ -9,7 +9,7 @@ export default function announce({ vitest }: TestProject): void {
   announced = true;
   const names = vitest.projects.map(({ name }) => name);
   const plan = names.includes('whole')
-    ? 'all tests but those with real peers: 6 to 13 minutes on two processors (npm run test:quick: half a minute)'
+    ? 'all tests but those with real peers: about 20 minutes on two processors (npm run test:quick: half a minute)'
     : 'tests of pure code and of parts within one process: half a minute (npm test: all but those with real peers)';
   process.stderr.write(`tailcast: ${plan}\n`);
 }

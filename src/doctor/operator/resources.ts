@@ -57,7 +57,8 @@ export function resourcesCheck(uses: OperatorUses, client: () => Promise<ApiClie
 
 /**
  * Returns a warning if CRDs of the Gateway API are missing; otherwise the given verdict. These CRDs are not part of
- * tailcast. The operator waits until they are installed, and its other controllers work without them.
+ * tailcast. Until they are installed, the operator finds no Gateways and looks for the CRDs periodically. Its other
+ * controllers work without them.
  */
 async function gatewayApiVerdict(
   api: ApiClient,

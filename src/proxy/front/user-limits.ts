@@ -51,8 +51,8 @@ export interface RequestPlace {
 
 export interface UserLimits {
   /**
-   * Reports a new connection. Returns false if its address has too many connections, so that its requests
-   * must be rejected.
+   * Reports a new connection. Returns false if the address of the client has too many connections. The caller must
+   * then reject the requests on this connection.
    */
   connected(peer: Peer): boolean;
   /** Reports a closed connection. */

@@ -51,7 +51,7 @@ export type UpgradeAnswer =
       readonly status: number;
       readonly statusMessage: string;
       readonly rawHeaders: readonly string[];
-      /** Unread body. The caller must read or destroy the body, which also closes the connection. */
+      /** Unread body. The caller must read it to its end or destroy it; either also closes the connection. */
       readonly body: Readable;
     };
 

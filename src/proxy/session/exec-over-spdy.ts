@@ -52,7 +52,7 @@ export interface ExecOverSpdyOptions {
   readonly socket: Duplex;
   /** Bytes that arrived with the 101 response. */
   readonly head: Uint8Array;
-  /** Protocol version of the client. SPDY uses at most version 4. */
+  /** Version of the exec subprotocol of the client. Over SPDY, at most version 4 is used. */
   readonly version: ChannelVersion;
   /**
    * Streams of the session that the query requests, see `parseExecOptions`. `stderr` is false for a terminal.

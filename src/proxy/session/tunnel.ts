@@ -39,8 +39,8 @@ export interface Tunnel {
 
 /**
  * Checks the protocol of a watch or log upgrade. Such connections are not recorded, because clients only receive data
- * on them. An aggregated API server might accept input, so the gateway must reject input if recording is enforced. The
- * gateway can reject input only over WebSocket, and therefore refuses other protocols.
+ * on them. But an aggregated API server might accept input on them. If recording is enforced, the gateway therefore
+ * rejects input. The gateway can reject input only over WebSocket, so it refuses other protocols.
  *
  * @throws TailcastError `UPGRADE_REFUSED` for other protocols
  */

@@ -182,8 +182,8 @@ function checkSpace(
 }
 
 /**
- * Returns the author towards whose limit a document counts. A mark of an alert rule counts towards the limit of the
- * recording's owner, so that the recordings of one user cannot use up the marks for recordings of other users.
+ * Returns the author whose limit includes a document. For a mark of an alert rule, this author is the owner of the
+ * recording, so that the recordings of one user cannot use up the marks for recordings of other users.
  */
 function authorOf(name: string, by: string): string {
   const owner = /(?:^|\/)rule-.+-([0-9a-f]{16})$/.exec(name)?.[1];

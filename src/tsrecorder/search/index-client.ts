@@ -27,7 +27,7 @@ const NICE = 10;
 /**
  * Starts a process and opens the index in it.
  * @param signal if it aborts before the index is open, the process is killed
- * @throws Error with a sentence if this build of Node.js or the files are unusable
+ * @throws Error with a message for the user if this build of Node.js, or the index, is unusable
  */
 export async function startIndexClient(open: Ask<'open'>, signal?: AbortSignal): Promise<IndexClient> {
   signal?.throwIfAborted();

@@ -66,7 +66,10 @@ export function encodeNote({ at, size, text }: JournalNote, line: string): strin
   return `{"at":${at},"size":${size},${content}}\n`;
 }
 
-/** Encodes an object line that is JSON, in pieces, like {@link encodeNote}. @param line the line with its line feed */
+/**
+ * Encodes an object line that is valid JSON, as {@link encodeNote} does, and returns the result in pieces.
+ * @param line the line with its line feed
+ */
 export function encodeNoteBytes(
   { at, size }: Omit<JournalNote, 'text'>,
   line: Uint8Array,

@@ -310,8 +310,8 @@ async function markEvents(directory: string, known: Set<string>): Promise<void> 
 }
 
 /**
- * Returns true if another upload has written `path`. Files that an interrupted earlier attempt of this upload has
- * written do not count.
+ * Returns true if another upload has written `path`. Returns false if `path` does not exist, or if an interrupted
+ * earlier attempt of this upload has written it.
  */
 async function isForeign(files: DiskFiles, path: string, upload: FinishedUpload): Promise<boolean> {
   const [there, ours] = await Promise.all([

@@ -22,8 +22,8 @@ const NON_ZERO_EXIT = 'NonZeroExitCode';
 const EXIT_CAUSE = 'ExitCode';
 
 /**
- * @param bytes the complete error stream. An empty stream means success before v4. Since v4, it means that the
- * connection ended without a result, which is returned as a `failure` with reason `StatusMissing`.
+ * @param bytes the complete error stream. Before v4, an empty stream means success. In v4 and later, an empty stream
+ * means that the connection ended without a result. The function then returns a `failure` with reason `StatusMissing`.
  * @throws WireError `malformed` for a v4 body that is not a Status, `limit` over 64 KiB.
  */
 export function parseExitStatus(bytes: Uint8Array, protocolVersion: ChannelVersion): ExitStatus {

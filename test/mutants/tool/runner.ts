@@ -57,7 +57,7 @@ Object.assign(globalThis, {
     return switches.active === key;
   },
 });
-/** File in which child processes of a test record the changes that they reach. */
+/** File to which the child processes of a test write the changes that they reach. */
 const seenFile = join(process.env[JOBS_VARIABLE] ?? '', `seen-${process.pid}`);
 process.env[SEEN_VARIABLE] = seenFile;
 writeFileSync(seenFile, '');

@@ -44,7 +44,7 @@ export interface TrialOptions {
   readonly verdicts: Verdicts;
 }
 
-/** One change: its result, and the tests that have not run. */
+/** State of one change: its result so far, and the tests that still have to run. */
 interface Case {
   readonly mutant: Mutant;
   /** Test files without a result for this change. */

@@ -523,7 +523,7 @@ function indexTests(): readonly IndexTest[] {
     expect(found.hits.map(({ at }) => at)).toEqual([0, 2, 4, 6, 8]);
     expect(found.more).toBe(true);
     expect((await reader.within('n_4', query('needle'), ALICE, 100)).hits).toHaveLength(15);
-    // a condition on the session, such as its exit code, matches no position in the recording
+    // a query with only a condition on the session, such as its exit code, has no positions in the recording
     expect(await reader.within('n_4', query('exit:77'), 'everything', 5)).toEqual({ hits: [], more: false });
     for (const [id, text, may] of [
       ['n_4', 'needle', []],

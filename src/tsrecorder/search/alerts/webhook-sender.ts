@@ -73,7 +73,7 @@ export class WebhookSender {
   readonly #waiting = new Map<string, WaitingAlert>();
   /**
    * Delay before the next request, whichever alert it contains. The delay grows with each connection failure, status
-   * 429 or status 5xx. The webhook can also request a pause.
+   * 429 or status 5xx. The server of the webhook can request a longer delay with `Retry-After`.
    */
   readonly #backoff: Backoff;
   #notBefore = 0;

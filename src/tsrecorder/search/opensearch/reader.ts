@@ -154,8 +154,8 @@ export class ServerIndexReader implements ReadingEngine {
   }
 
   /**
-   * Yields the sessions with a list entry, in the requested order. If `isTried` is true, the caller checks the text of
-   * each session. Otherwise OpenSearch searches for the text.
+   * Yields the sessions that have a list entry, in the requested order. If `isTried` is true, the caller checks the
+   * text of each session. Otherwise OpenSearch searches for the text.
    */
   async *#listed(
     ask: ListAsk,
