@@ -22,7 +22,7 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   else throw error;
 });
 
-/** Maximum time from the end of a program that a signal stopped to the exit of the process, in milliseconds. */
+/** Maximum time from the end of an aborted program to the exit of the process, in milliseconds. */
 const EXIT_MS = 1000;
 
 const environment = readEnvironment();

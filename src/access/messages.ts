@@ -11,9 +11,9 @@ const REMEDY = 'apply deploy/access to the cluster, as docs/access.md describes'
 const MAX_DESCRIPTION = 300;
 
 /**
- * Returns a description of the kubectl call that caused an access request, for the approvers: one line, without
- * secrets. The requester chooses the command and could use this to conceal important words, so the text states whether
- * words are hidden or cut off.
+ * Returns a description of the call that caused an access request, for the approvers: one line, without secrets. The
+ * requester chooses the command and could use this to conceal important words, so the text states whether words are
+ * hidden or cut off.
  */
 export function describeRequest({ info, command }: Pick<Petition, 'info' | 'command'>): string {
   const { verb, resource, subresource, name, namespace, path } = info;

@@ -198,8 +198,7 @@ export class AccessRequests implements Elevations {
       const { record, ...object } = await this.#store.read(id, signal);
       const decision: AccessDecision = { ...about, groups: groupsIn(record.cluster) };
       const next = decided(record, decision, this.#deps.unixMs());
-      // an approval takes effect only after a recorder has stored the evidence; a denial or revocation always takes
-      // effect
+      // an approval fails if its evidence cannot be stored; a denial or revocation always takes effect
       if (verdict === 'approved' && !isRecorded)
         await this.#record({ step: verdict, record: next, by: decision.by });
       isRecorded = true;

@@ -2,7 +2,7 @@
 
 interface Share<T> {
   readonly items: Set<T>;
-  /** Start value that the owner got with its first item, plus the total cost of its items. */
+  /** Start value that the owner got when it joined, plus the total cost of its items. */
   cost: number;
 }
 
@@ -91,7 +91,7 @@ export class FairQueue<T> implements Iterable<T> {
     return first;
   }
 
-  /** Adds the cost of an item to the total cost of its owner. Call this function after the work on the item. */
+  /** Adds the cost of work on an item to the total cost of its owner. */
   charge(owner: string, cost: number): void {
     this.#shareOf(owner).cost += cost;
   }

@@ -1,7 +1,7 @@
 /**
- * Serves the read API to the page of a bundle, with data from the bundle itself. All data comes from files that the
- * signature covers and `check-bundle.ts` verifies. The description comes from the signed sidecar; screens, timeline and
- * transcript are computed from the cast.
+ * Serves the read API to the page of a bundle, with data from the bundle itself. If the bundle is signed and the
+ * session has one part, the data comes from files that the signature covers and `check-bundle.ts` verifies. The
+ * description then comes from the signed sidecar; screens, timeline and transcript are computed from the cast.
  */
 import type { PlayIndex } from '../screen/play-index.ts';
 import type { TranscriptDocument } from '../search/transcript-document.ts';

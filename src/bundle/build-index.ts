@@ -39,7 +39,7 @@ export interface BuildOptions {
   readonly onProgress: (bytes: number) => void;
 }
 
-/** Number of bytes of the cast between two keyframes. A seek has to play about this number of bytes at most. */
+/** Minimum number of bytes of the cast between two keyframes. A seek usually plays at most about this number. */
 const FRAME_EVERY_BYTES = 512 * 1024;
 /** Maximum size of all keyframes, as a fraction of the cast that was played so far. */
 const MAX_FRAME_SHARE = 1 / 4;
@@ -48,7 +48,9 @@ const MAX_FRAME_SHARE = 1 / 4;
  * further apart.
  */
 const FRAME_WORK = 64;
-/** Number of bytes of the cast between a failed keyframe and the next attempt; doubled after each further failure. */
+/**
+ * Number of bytes of the cast between a failed keyframe and the next attempt; doubled after each consecutive failure.
+ */
 const RETRY_AFTER_BYTES = 32 * 1024;
 const WRITE_LENGTH = 128 * 1024;
 /**

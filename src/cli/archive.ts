@@ -31,10 +31,7 @@ export interface Archive {
    * after `list`.
    */
   noRuleFor?(): string | undefined;
-  /**
-   * Returns the recording with this id, or the only recording whose id starts with `id`; for `latest`, the newest
-   * recording.
-   */
+  /** Finds a recording, see {@link findRecording}. */
   find(id: string): Promise<ListedRecording>;
   /** Lines of the cast. With `follow`, also the new lines of a running session until it stops. */
   lines(recording: ListedRecording, options: { readonly follow: boolean }): AsyncIterable<string>;

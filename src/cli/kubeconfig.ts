@@ -202,7 +202,8 @@ async function serverUrl(host: string, options: Readonly<Record<string, unknown>
 
 /**
  * Returns the full name of a host, because certificates contain only full names. The local tailscaled resolves a single
- * label or an address. An address stays unchanged if it belongs to no tailnet node, or if tailscaled is unreachable.
+ * label or an address. An address stays unchanged if it belongs to no tailnet node or Tailscale Service, or if
+ * tailscaled is unreachable.
  */
 async function fullName(host: string, options: Readonly<Record<string, unknown>>): Promise<string> {
   const address = isIP(host);

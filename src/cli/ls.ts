@@ -130,8 +130,8 @@ function emptyText(viewer: string | undefined): string {
 interface Layout {
   readonly columns: readonly (readonly [string, Column])[];
   /**
-   * True if the output is a terminal. The list then shows short ids, and ages instead of times, and fits the width of
-   * the terminal.
+   * True if the output is a terminal, unless `--wide` or `--columns` is set. The list then shows short ids, and ages
+   * instead of times, and fits the width of the terminal.
    */
   readonly isShort: boolean;
 }

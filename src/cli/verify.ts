@@ -59,7 +59,8 @@ export async function verifyArchive(
   });
   const joint = ids.length === 0 ? all : onlyAbout(all, ids);
   const target = options['saveCheckpoint'];
-  // no checkpoint is written if there is any problem, because a new checkpoint would hide the problem in later runs
+  // a checkpoint is written only if the verdict is `verified`, because a new checkpoint would hide a fault in later
+  // runs
   if (typeof target === 'string') {
     const heads = all.reports.flatMap((report) => report.heads);
     if (all.ok) await writeFile(target, encodeCheckpoint(heads, new Date().toISOString()));

@@ -1,6 +1,6 @@
 /**
- * Opens a gateway's stores of access requests. All gateways of a cluster share the key that signs the records in these
- * stores.
+ * Opens a gateway's stores of access requests. All gateways of a cluster must share the key that signs the records in
+ * these stores.
  */
 import { randomBytes } from 'node:crypto';
 import { AccessRequests } from '../access/requests.ts';

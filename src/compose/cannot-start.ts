@@ -5,7 +5,8 @@ import { TailcastError, errorText } from '../errors.ts';
  * Converts an error during the start of a role to a `TailcastError`. A `TailcastError` is returned unchanged, unless
  * its code is `STORE_FAILED`.
  *
- * @param folders directories of the role, which the message names if an error contains no file name
+ * @param folders directories of the role. The message names them for `STORE_FAILED`, and for system errors without a
+ *   file name
  */
 export function cannotStart(
   role: 'gateway' | 'recorder',

@@ -297,8 +297,8 @@ function versionOf(object: unknown, users: string): string | undefined {
 }
 
 /**
- * Lists objects by label, or reads the objects whose names are configured. For an object in `names` that cannot be
- * read, the result contains the error.
+ * Lists objects by label, or reads the objects whose names are configured. For an object in `names` that exists but
+ * cannot be read, the result contains the error.
  *
  * @throws TailcastError if the list cannot be read
  */

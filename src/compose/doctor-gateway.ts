@@ -31,7 +31,7 @@ import { readStaticIdentity } from './static-identity-file.ts';
 import { createLocalTailnet, createStaticTailnet, type Tailnet, tlsKindOf } from './tailnet.ts';
 import { type DoctorOptions, MIB, type LocalStatus, openStatus } from './doctor.ts';
 
-/** Minimum free space in the state directory, in bytes: enough for certificates and a few temporary files. */
+/** Free space in the state directory below which the check warns, in bytes; enough for certificates. */
 const STATE_BYTES = 8 * MIB;
 
 /** The checks of `tailcast doctor gateway`, in the order of an installation. */

@@ -18,7 +18,7 @@ import type { IdentifyViewer } from '../tsrecorder/serving/viewer-access.ts';
 const UPLOADER_QUESTIONS = 4;
 const VIEWER_QUESTIONS = 2;
 
-/** Accepts uploads only from this machine, and identifies all of them as the same tailnet node. */
+/** Accepts uploads only from this machine, and identifies all uploaders as `node`. */
 export function loopbackUploader(node: {
   readonly nodeId: string;
   readonly nodeName: string;

@@ -153,10 +153,11 @@ const DEFAULT_TIMING = {
   /** Maximum delay until an entry of the evidence log is copied to the store, if the store is available. */
   publishMs: 5000,
   /**
-   * Interval at which the recorder writes the durable lengths of all open sessions to its evidence log. No entry is
-   * written if no session has grown.
+   * Interval at which the recorder writes the durable lengths of sessions that have grown to its evidence log. No entry
+   * is written if no session has grown.
    */
   markMs: 5000,
+  /** Interval at which the recorder writes the durable lengths of all open sessions to its evidence log. */
   markAllMs: 3_600_000,
   /** Interval at which the recorder writes the heads of other recorders' logs to its evidence log. */
   witnessMs: 3_600_000,

@@ -5,7 +5,7 @@ import { errorText } from '../errors.ts';
 import { failed, ok, skipped, warning, type Check } from './checks.ts';
 import { probeRecorder } from './recorder-checks.ts';
 
-/** Returns a check that the tailnet contains nodes with the tags or stable node IDs of the permitted uploaders. */
+/** Returns a check that the tailnet contains at least one node with a tag or a stable node ID in `uploaders`. */
 export function uploadersCheck(uploaders: readonly string[], status: () => Promise<TailnetStatus>): Check {
   return {
     id: 'uploaders',
@@ -33,8 +33,8 @@ export function uploadersCheck(uploaders: readonly string[], status: () => Promi
 }
 
 /**
- * Returns a check that the tailnet contains nodes with the tags or stable node IDs in `gateways`, which must not be
- * empty.
+ * Returns a check that the tailnet contains at least one node with a tag or a stable node ID in `gateways`, which must
+ * not be empty.
  */
 export function trustedGatewaysCheck(
   gateways: readonly string[],

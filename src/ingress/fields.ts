@@ -47,7 +47,7 @@ export function fieldsForService({ raw, authority, secure, peer, identity }: Req
   return ['host', authority, ...own.flat(), ...trailers, ...forwarded.flat(), ...identityFields(identity)];
 }
 
-/** Returns the identity headers that tailscaled would set. Requests of tagged nodes get no identity headers. */
+/** Returns identity headers as in tailscaled, but without the profile picture. Tagged nodes get no such headers. */
 function identityFields(identity: Identity): FieldList {
   if (identity.kind !== 'user') return [];
   return Object.entries({

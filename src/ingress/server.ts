@@ -62,7 +62,7 @@ export interface IngressServerOptions {
   readonly maxConnections?: number;
   /**
    * Maximum time in which a client reads an error response or a redirect, in milliseconds. After this time, the server
-   * resets the connection or the stream.
+   * closes the HTTP/1.1 connection, or resets the HTTP/2 stream.
    */
   readonly refusalMs?: number;
   /** Maximum time of an HTTP/2 connection without a request, in milliseconds. */

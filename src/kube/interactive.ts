@@ -11,8 +11,8 @@ import type { RequestInfo } from './request-info.ts';
  * - `nodeProxy`: `nodes/<name>/proxy`, which also leads to the kubelet's own exec, run and attach, even without an
  *   upgrade
  * - `podProxy`, `serviceProxy`: a request to a program in a pod or behind a Service; the caller also checks `upgrade`
- * - `otherProxy`: the subresource `proxy` of another resource, or a later path segment `proxy`. Such a request goes to
- *   the API of another cluster or node, which the gateway cannot parse
+ * - `otherProxy`: the subresource `proxy` of another resource, or a later path segment `proxy`. Such a request may go
+ *   to the API of another cluster or node, which the gateway cannot parse
  * - `ephemeralContainers`: a write to `pods/ephemeralcontainers`
  * - `accessChange`: a write of credentials, rights or admission rules, which could be used to bypass a gateway. The
  *   objects are Secrets (Kubernetes adds a token to Secrets of type `service-account-token`), tokens, certificates,

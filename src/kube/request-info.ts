@@ -139,7 +139,7 @@ function selectorsOf(query: TargetQuery): Pick<RequestInfo, 'fieldSelector' | 'l
 
 /**
  * Returns verb and name. Without a name in the path, a get is a list or a watch, and a delete is a deletecollection.
- * For these verbs, a field selector may contain the name.
+ * For a list or a watch, a field selector may contain the name.
  */
 function namedVerb(verb: string, name: string, query: TargetQuery): { verb: string; name: string } {
   if (name !== '') return { verb, name };

@@ -58,7 +58,7 @@ export function isLent(view: Uint8Array): boolean {
 
 /**
  * Returns the block of this view and makes the caller its owner. Returns undefined if the view does not come from
- * `lendBlock`, or is only a part of the lent view.
+ * `lendBlock`, is only a part of the lent view, or if its block was already adopted.
  */
 export function adoptBlock(view: Uint8Array): Buffer | undefined {
   if (!isLent(view)) return undefined;

@@ -11,7 +11,7 @@
  * bytes of the common part.
  */
 
-/** Fraction of the limit that each user can use even if other users have taken the common part. */
+/** Fraction of the limit that each of 16 users can use even if other users have taken the common part. */
 const OWN = 1 / 128;
 /** Fraction of the limit for the own parts of all users. */
 const ALL_OWN = 1 / 8;

@@ -205,7 +205,7 @@ function startOf(domain: string): Answer & { readonly type: 'SOA' } {
   };
 }
 
-/** Returns an error response that contains only a header, for a message whose other parts could not be parsed. */
+/** Returns an error response that contains only a header, for an unsupported opcode or an invalid query. */
 function bare({ id, opcode, recursionDesired }: Head, code: ResponseCode): QueryAnswer {
   const flags = (opcode << 11) | (recursionDesired ? RECURSION_DESIRED : 0) | CODES[code];
   return { message: encode({ type: 'response', id, flags }), code };

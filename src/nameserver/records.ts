@@ -9,7 +9,7 @@ import { jsonOrUndefined } from '../wire/json-value.ts';
 
 /** Maximum file size, in bytes. A ConfigMap has at most 1 MiB. */
 export const MAX_RECORDS_BYTES = 4 * 1024 ** 2;
-/** Maximum number of addresses of one name, so that all fit into a response. Further addresses are ignored. */
+/** Maximum number of addresses of one name per IP family, so that all fit into a response. Others are ignored. */
 const MAX_ADDRESSES = 256;
 /** Domain for which the nameserver is always authoritative, including names that it does not know. */
 const TAILSCALE_DOMAIN = 'ts.net';
@@ -25,7 +25,7 @@ export interface NameRecords {
   readonly size: number;
   /** @param name in lower case, without the final dot */
   find(name: string): NameAddresses | undefined;
-  /** True if the file contains a subdomain of the name. The name itself then exists as well, but has no addresses. */
+  /** True if the name is a served domain, or the file contains a subdomain. It then exists even without addresses. */
   hasBelow(name: string): boolean;
   /** Returns the longest domain that the nameserver serves and that contains the name. */
   domainOf(name: string): string | undefined;

@@ -1,7 +1,7 @@
 /**
- * One function for each business event. Each function writes the log line and increments the metric, so that callers
- * cannot forget one of the two. Messages are constant, and fields contain the variable data. Labels of counters have
- * low cardinality. No field may contain a header value, a body or terminal content.
+ * One function for each business event. Each function writes the log line and updates the metrics of the event, if any,
+ * so that callers cannot forget one of the two. Messages are constant, and fields contain the variable data. Labels of
+ * counters have low cardinality. No field may contain a header value, a body or terminal content.
  */
 import type { ErrorCode } from '../errors.ts';
 import type { Logger } from './logger.ts';

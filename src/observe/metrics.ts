@@ -164,7 +164,7 @@ function createLateMetrics({ labelled, gauge }: MetricMakers) {
     ),
     journalsUnreadable: gauge(
       'tailcast_journal_unreadable',
-      'Damaged files with pending output, plus directories that need the key of another gateway.',
+      'Unreadable files with pending output, plus directories encrypted with another key.',
     ),
     journalRefusals: labelled(
       'tailcast_journal_refusals_total',

@@ -266,7 +266,7 @@ export function ingressGroupController(
       },
       ...(ingresses ? [{ ...INGRESSES, names: groupsOf }] : []),
       // Endpoints matter only for Tailscale Services, which several clusters can serve: if no endpoint in this cluster
-      // is ready, callers connect to another cluster.
+      // is ready, callers can use another cluster.
       ...(services && tailnetServices
         ? [
             {

@@ -1,4 +1,4 @@
-/** Clients for a dry run. Methods that would change the cluster or the tailnet print the change instead. */
+/** Clients for a dry run. They change neither the cluster nor the tailnet. They print most changes instead. */
 import { stringify } from 'yaml';
 import { z } from 'zod';
 import type { TailnetControl, TailnetServices } from './auth-keys.ts';

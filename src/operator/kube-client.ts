@@ -1,6 +1,6 @@
 /**
  * Client of the API server: plain JSON, server-side apply, and watches as streams of events. `get` and `remove` report
- * a missing object with their return value. Other errors are thrown as {@link KubeRefusal}.
+ * a missing object with their return value. Other error responses are thrown as {@link KubeRefusal}.
  */
 import { z } from 'zod';
 import { jsonOrUndefined } from '../wire/json-value.ts';
@@ -204,7 +204,7 @@ function readCalls(
       const { keep = (object: KubeObject) => object } = options;
       let resourceVersion = '';
       for await (const page of pages(kind, options, signal)) {
-        // In a list, the items lack `apiVersion` and `kind`, so the client adds both fields.
+        // In a list, the items may lack `apiVersion` and `kind`, so the client sets both fields.
         const { apiVersion, kind: name } = kind;
         for (const item of page.items ?? [])
           items.push(keep(parseObject({ ...record(item), apiVersion, kind: name })));

@@ -19,7 +19,7 @@ export interface ListColumn {
   readonly isHidden?: boolean;
   readonly class?: string;
   /**
-   * Sort orders of the column. The first click on the title selects the first order, the next click the second order.
+   * Sort orders of the column. A click on the title selects the first order, or the second if the list has the first.
    */
   readonly sorts?: readonly [ListSort, ListSort];
   readonly cell: (recording: Listed, zone: Zone) => ComponentChildren;

@@ -44,8 +44,8 @@ function isSame(term: Term, key: OfferedKey, value: string): boolean {
 }
 
 /**
- * Adds `key:value`, or removes it if present. A new `after` replaces the existing `after`, because a query may contain
- * only one `after`.
+ * Adds `key:value`, or removes it if present. A new `after` replaces the existing `after`, because otherwise both would
+ * apply.
  */
 export function toggled(query: Query, key: OfferedKey, value: string, nowMs: number): string {
   const at = findPart(query, key, value);

@@ -25,7 +25,10 @@ export const DATA_HEADERS: Readonly<Record<string, string>> = {
     "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox",
 };
 
-/** Matches hosts that a Content-Security-Policy can contain. It cannot contain IPv6 addresses. */
+/**
+ * Matches hosts that a Content-Security-Policy can contain. It cannot contain IPv6 addresses, so at such an address
+ * the policy of the page allows all paths.
+ */
 const POLICY_HOST = /^[a-z0-9](?:[a-z0-9.-]{0,252}[a-z0-9])?(?::\d{1,5})?$/i;
 
 /**

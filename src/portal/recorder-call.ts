@@ -150,7 +150,7 @@ export function createRecorderCalls(deps: RecorderCallDeps): RecorderCalls {
           },
           given,
         );
-        // a refusal contains no recording data, so it needs no proof that the recorder knows the viewer
+        // a refusal contains no recording data, so it needs no proof that the recorder applied the viewer's rights
         if (answer.kind === 'switched' && !isAccepted(answer.rawHeaders, question.viewer))
           throw new TailcastError('PORTAL_UNTRUSTED');
         return answer;

@@ -81,7 +81,7 @@ export interface LateDeps {
 
 interface Waiting extends LateEnd {
   readonly sinceMs: number;
-  /** Number of bytes of the tail that count toward `maxBytes`. */
+  /** Number of bytes of the tail and of the preamble. They count toward `maxBytes`. */
   readonly heldBytes: number;
   /** Number of acknowledged bytes of `rest.bytes`. */
   acknowledged: number;

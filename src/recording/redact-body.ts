@@ -126,7 +126,7 @@ function keepContainer(
   };
 }
 
-/** Keeps the containers of pods at any depth of the JSON, and the field names on the path to them. */
+/** Keeps the containers of pods at any depth of the JSON, and all field names of the JSON objects around them. */
 function keepContainers(json: unknown, findings: Findings): unknown {
   if (typeof json !== 'object' || json === null) return REDACTED;
   const kept = Array.isArray(json)

@@ -98,7 +98,7 @@ function createSpdyPorts(
 
 /**
  * Calls `open` with the port that the kubelet would open: the first of several values. Leading zeros are allowed, as in
- * Go's `ParseUint`. Ignores invalid ports, because the kubelet does not open them.
+ * Go's `ParseUint`. Ignores a value that is not a number, because the kubelet opens no port for it.
  */
 function openFirst(values: string, open: (port: number) => void): void {
   const [port = ''] = values.split('\0', 1);

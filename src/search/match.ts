@@ -250,7 +250,7 @@ function compileRule(rule: WatchedRule): CompiledRule {
   };
 }
 
-/** The words in the rows, the command and the names of a moment. Words are extracted on first use. */
+/** The words of a moment and its names. The words in the rows and the command are extracted on first use. */
 class MomentWords {
   readonly moment: Moment;
   readonly #inNames: readonly Token[];

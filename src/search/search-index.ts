@@ -50,7 +50,7 @@ interface Place {
 
 /**
  * Returns the names under which viewer rules can list a namespace: `<name>`, and `<cluster>/<name>` for a session with
- * a cluster. A namespace that contains a slash is ignored, because a forged header could otherwise imitate a namespace
+ * a cluster. A `<name>` that contains a slash is left out, because a forged header could otherwise imitate a namespace
  * of another cluster.
  */
 export function ruledNamespaces(place: Place): readonly string[] {
@@ -76,7 +76,7 @@ export interface SessionDoc {
 }
 
 /**
- * Fields that a list shows for a session. The index stores these fields, so that a list is created without reading
+ * Fields that a list needs of a session. The index stores these fields, so that a list is created without reading
  * recordings.
  */
 export interface SessionListing {

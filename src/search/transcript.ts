@@ -77,7 +77,7 @@ export class Transcript {
   /** Ends the recording and returns the transcript. */
   end(): TranscriptDocument {
     this.#cast.end();
-    // Sort the rows by time, because each row is emitted only when it disappears.
+    // Sort the rows by time, because a row is emitted some time after its last change.
     const rows = this.#rows.toSorted(([left], [right]) => left - right);
     this.#rows = [];
     const { stoppedAt } = this.#cast;

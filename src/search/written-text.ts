@@ -66,8 +66,8 @@ const MAX_SPREAD_PIECE = 2;
 /** Length after which a line is emitted in parts, in UTF-16 code units. */
 const MAX_ROW = 2048;
 /**
- * Maximum overlap of two parts of a line, in characters. Because of the overlap, each word or secret at the boundary is
- * complete in one of the two parts.
+ * Maximum overlap of two parts of a line, in characters. Because of the overlap, a word or secret at the boundary is
+ * complete in one of the two parts, if it is shorter than the overlap.
  */
 const OVERLAP = 128;
 /** Work units per character of an emitted line. */

@@ -14,12 +14,12 @@ export interface ExtraRecord {
 
 export type FoundHost =
   | { readonly kind: 'node' | 'service'; readonly name: string }
-  /** Result for a name with an address for which no peer has a route. */
+  /** Result for a record with an address for which no node has a route. */
   | { readonly kind: 'unreachable'; readonly name: string }
   | { readonly kind: 'unknown' };
 
 /**
- * Finds a host; nodes take precedence over extra records. A record is used only if a peer has a route for its address.
+ * Finds a host; nodes take precedence over extra records. A record is used only if a node has a route for its address.
  * An address without a route belongs to a Service that no node advertises, so the Service is not reachable.
  *
  * @param wanted a single label, a full name or an address.

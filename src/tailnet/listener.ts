@@ -93,8 +93,7 @@ export async function createTailnetListener(options: TailnetListenerOptions): Pr
       }
       open.add(socket);
       socket.once('close', () => open.delete(socket));
-      // An `error` event without a listener would end the process. Therefore listen until the handler has added its own
-      // listener.
+      // An `error` event without a listener would end the process, so listen before the handler gets the socket.
       socket.on('error', (error) => log.debug({ error: errorText(error) }, 'connection error'));
       Object.defineProperty(socket, PEER, { value: peer });
       handler(socket, alpn, peer);

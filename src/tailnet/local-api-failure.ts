@@ -1,4 +1,4 @@
-/** Describes failures of tailscaled's socket. Each description contains the remedy. Pure. */
+/** Describes failures of tailscaled's socket, with remedies for typical failures. Pure. */
 import { errorText } from '../errors.ts';
 
 /** @param thrown error of connecting to, or communicating over, `socketPath` */

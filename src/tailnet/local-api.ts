@@ -63,7 +63,7 @@ export interface LocalApi {
    */
   whois(address: string, signal: AbortSignal, service?: string): Promise<WhoisAnswer>;
   /**
-   * Returns the status of the daemon, of this node and, unless `peers` is false, of all other nodes of the tailnet.
+   * Returns the status of the daemon, of this node and, unless `peers` is false, of its peers.
    * @throws TailcastError `TAILNET_UNAVAILABLE`
    */
   status(signal: AbortSignal, options?: { readonly peers?: boolean }): Promise<TailnetStatus>;

@@ -37,8 +37,8 @@ export class UnfinishedHandshakes {
   }
 
   /**
-   * Returns the oldest connection of the address with the most connections. A client that opens many connections can
-   * therefore displace only its own connections.
+   * Returns the oldest connection of the address with the most connections. A client that opens more connections than
+   * any other client therefore displaces only its own connections.
    */
   displaced(): Socket | undefined {
     let most: ReadonlySet<Socket> = new Set();

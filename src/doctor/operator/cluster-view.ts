@@ -10,7 +10,7 @@ import type { Condition } from '../../operator/workload/status.ts';
 import { groupIn, isOfInterest } from '../../operator/service/predicates.ts';
 import type { OperatorUses } from './rights.ts';
 
-/** Kinds of resources for which the operator creates tailnet nodes or pods. */
+/** Kinds of resources whose readiness the doctor checks. */
 export type ParentKind =
   | 'Recorder'
   | 'Tailnet'
@@ -23,8 +23,8 @@ export type ParentKind =
 
 export interface ClusterView {
   /**
-   * Returns the resources of one kind that request a proxy or already have a proxy. Undefined if the settings disable
-   * this kind.
+   * Returns the resources of one kind; of Services, Ingresses and Gateways only those that request a proxy or already
+   * have a proxy. Undefined if the settings disable this kind.
    */
   parents(kind: ParentKind): Promise<readonly KubeObject[] | undefined>;
   /** Returns objects with these labels in the operator's namespace. */

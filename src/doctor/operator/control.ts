@@ -13,7 +13,8 @@ export interface ControlFacts {
 }
 
 /**
- * Lifetime of the auth key that the check creates, in milliseconds. The check revokes the key before this time is over.
+ * Lifetime of the auth key that the check creates, in milliseconds. The key then expires even if the check cannot
+ * revoke it.
  */
 const KEY_LIFETIME_MS = 60_000;
 const REACH = 'check --control and --control-url, the network, and the files with the credentials';

@@ -42,7 +42,7 @@ export async function settleCoreDns(
   return rewrite(client, wanted, (text) => withStub(text, domain, address), domain);
 }
 
-/** @param change returns the new Corefile, or undefined if nothing changes */
+/** @param change returns the new Corefile, or undefined if the user's Corefile has a block for `domain` already */
 async function rewrite(
   client: Client,
   place: string,

@@ -10,7 +10,7 @@ export const DNS_ANNOTATIONS = {
    * ConfigMap.
    */
   coreDns: 'tailcast.dev/coredns',
-  /** Annotation that the operator writes. Its value names the ConfigMap that the operator has changed. */
+  /** Annotation that the operator writes before it changes a ConfigMap. Its value names this ConfigMap. */
   written: 'tailcast.dev/coredns-written',
 } as const;
 

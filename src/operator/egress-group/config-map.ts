@@ -30,7 +30,7 @@ export function rulesOf({ ports }: ServiceFront): readonly PortRule[] {
   }));
 }
 
-/** @param lookupRound a number that the file contains; when it changes, nodes look up unresolved targets again */
+/** @param lookupRound a number in the ConfigMap; when it changes, nodes look up unresolved targets again */
 export function configMap(
   group: NodeGroup,
   fronts: readonly ServiceFront[],

@@ -52,7 +52,7 @@ export function readPod(object: KubeObject, secret: KubeObject | undefined): Gro
 interface Standing {
   /** True if the pod has applied the current rules, even if it could not resolve the target. */
   readonly informed: boolean;
-  /** Desired forwarding rules that the pod has applied. */
+  /** Desired forwarding rules that are in effect. Empty if the pod could not resolve the target. */
   readonly rules: readonly PortRule[];
 }
 

@@ -1,7 +1,7 @@
 /**
  * A *member* is a Service that leads to the tailnet through an egress group. Its *front* is a Service of type ClusterIP
- * in the operator's namespace. For each port of a member, the pods of the group reserve one *node port*: a port of
- * their tailnet nodes, and not a NodePort of Kubernetes. Pure.
+ * in the operator's namespace. For each port of a member, the operator reserves one *node port*: a port of the group's
+ * pods, and not a NodePort of Kubernetes. Pure.
  */
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
@@ -12,8 +12,8 @@ import type { TailnetTarget } from '../service/classify.ts';
 import { ANNOTATIONS } from '../service/predicates.ts';
 
 /**
- * Labels that only fronts have, in addition to the labels of all objects. The reference (Tailscale's operator) uses the
- * same labels.
+ * Labels of fronts, in addition to the labels of all objects. The reference (Tailscale's operator) uses the same
+ * labels.
  */
 export const LABELS = { group: 'tailscale.com/proxy-group', type: 'tailscale.com/svc-type' } as const;
 const EGRESS = 'egress';
@@ -23,7 +23,7 @@ const EGRESS = 'egress';
  */
 const TARGET = { ip: 'tailcast.dev/target-ip', fqdn: 'tailcast.dev/target-fqdn' } as const;
 
-/** Health check port of the nodes. All other ports of a pod are for Services. */
+/** Health check port of the nodes. It is not in the range of the node ports for Services. */
 export const HEALTH_PORT = 9002;
 const HEALTH_NAME = 'tailscale-health-check';
 const LAST_HEALTH_PORT = 10_002;

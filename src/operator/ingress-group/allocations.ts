@@ -16,7 +16,10 @@ export interface Allocation {
   readonly hostname: string;
   /** Addresses, one for each family. */
   readonly addresses: readonly string[];
-  /** Hosts and ports that the member serves in route mode. No other member can take these hosts. */
+  /**
+   * Hosts and ports that the member serves in route mode. Another member can take a host only if the host is its own
+   * name or address.
+   */
   readonly hosts?: readonly string[] | undefined;
 }
 

@@ -180,7 +180,7 @@ export function takenHosts(exposures: readonly ServedMember[]): ReadonlyMap<stri
   return taken;
 }
 
-/** Returns a map from the key of each member to the hosts and ports that the group serves in route mode. */
+/** Returns a map from the key of a member to the hosts and ports that the group serves for it in route mode. */
 export function servedHosts(exposures: readonly ServedMember[]): ReadonlyMap<string, readonly string[]> {
   const byMember = Map.groupBy(ownersOfHosts(exposures), ([, { member }]) => member.key);
   return new Map([...byMember].map(([key, owned]) => [key, owned.map(([host]) => host)]));

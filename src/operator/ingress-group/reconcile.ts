@@ -197,8 +197,8 @@ async function nodesOf(
 }
 
 /**
- * Releases the allocations of members that were removed, so that the current configuration of the nodes no longer
- * contains them.
+ * Releases the allocations of members that were removed. Call this after the configuration of the nodes was written
+ * without these members.
  *
  * @returns the first failure
  */

@@ -54,8 +54,8 @@ export function createIngressReconciler(deps: ReconcilerDeps, choices: IngressCh
     deploy: (ingress, ...more) => deploy(deps, choices, ingress, ...more),
     release: (ingress, resource) => release(deps, ingress, resource),
     async notReady(ingress, reason, message) {
-      // An Ingress has no conditions, so only an event can report a failure. All other failures were already reported
-      // in an event.
+      // An Ingress has no conditions, so only an event can report a failure. Other failures have an event already,
+      // except write conflicts, which the retry resolves.
       if (reason !== 'TailnetUnavailable') return;
       await warn(deps, { kind: KINDS.ingress, metadata: ingress.metadata }, { reason, message });
     },

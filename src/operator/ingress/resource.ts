@@ -10,7 +10,7 @@ export const INGRESS_CLASS = 'tailscale';
 /** Controller name in the IngressClass of the operator. */
 export const INGRESS_CONTROLLER = 'tailscale.com/ts-ingress';
 
-/** Annotations that only Ingresses support. Ingresses also support the annotations of Services. */
+/** Annotations that only Ingresses support. Ingresses also support some of the annotations of Services. */
 export const INGRESS_ANNOTATIONS = {
   redirect: 'tailscale.com/http-redirect',
   funnel: 'tailscale.com/funnel',

@@ -34,7 +34,7 @@ export interface ServeConfig {
 
 export interface ServePlan {
   readonly config: ServeConfig;
-  /** Ports on which the node listens; empty if the Ingress has no backends. */
+  /** Ports on which the node listens; empty if the node serves nothing. */
   readonly ports: readonly number[];
   readonly problems: readonly IngressProblem[];
 }

@@ -28,8 +28,8 @@ export interface TablePlan {
  */
 const LISTENERS = { '443': '127.0.0.77:8443', '80': '127.0.0.77:8080' } as const;
 /**
- * Maximum total size of the certificates of one Ingress, in bytes. The certificates are copied into one Secret, which
- * has at most 1 MiB.
+ * Maximum total size of the certificates of one Ingress or Gateway, in bytes. The certificates are copied into one
+ * Secret, which has at most 1 MiB.
  */
 export const MAX_CERTIFICATE_BYTES = 512 * 1024;
 

@@ -54,8 +54,8 @@ const MAX_HOSTNAME = 63;
 
 export interface ProxyGroupChoices {
   /**
-   * Types of ProxyGroups whose controllers are enabled. Groups of other types get a condition which reports that their
-   * type is not served.
+   * Types of ProxyGroups that other enabled controllers serve. This reconciler serves groups of type kube-apiserver.
+   * Groups of any further type get a condition which reports that their type is not served.
    */
   readonly served: readonly string[];
 }
@@ -89,8 +89,8 @@ export function createProxyGroupReconciler(deps: ReconcilerDeps, { served }: Pro
 }
 
 /**
- * If the condition is missing, writes the condition that the group is not served. Status entries of other operators
- * stay.
+ * Writes the condition that the group is not served, unless the status contains it. If the group is being deleted, or
+ * the operator is being uninstalled, removes the condition. Status entries of other operators stay.
  */
 async function turnAway(deps: ReconcilerDeps, proxyGroup: ProxyGroup): Promise<void> {
   const { metadata, status } = proxyGroup;
@@ -181,8 +181,8 @@ function problemOf(
 }
 
 /**
- * Writes the additional clusters of the group into the group's ConfigMap. Returns undefined if the group has no
- * selector for such clusters.
+ * Writes the clusters of the group, including its own, into the group's ConfigMap. Does nothing and returns undefined
+ * if the group has no selector for additional clusters.
  */
 async function configureClusters(
   deps: ReconcilerDeps,

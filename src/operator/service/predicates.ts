@@ -66,12 +66,12 @@ export function groupIn(annotations: Readonly<Record<string, string>>): string {
   return annotations[ANNOTATIONS.proxyGroup] ?? '';
 }
 
-/** Returns the name of a Service's ProxyClass: from its label, otherwise from its annotation, otherwise the default. */
+/** Returns the name of a resource's ProxyClass: from its label, its annotation, or the default; empty for none. */
 export function proxyClassNameOf(
   { labels, annotations }: Pick<KubeObject['metadata'], 'labels' | 'annotations'>,
   defaultClass: string,
 ): string {
-  // A label or annotation with an empty name is ignored, so the default class applies.
+  // A label or annotation with an empty name is ignored.
   const names = [labels?.[ANNOTATIONS.proxyClass], annotations?.[ANNOTATIONS.proxyClass]];
   return names.find((name) => name !== undefined && name !== '') ?? defaultClass;
 }

@@ -16,8 +16,8 @@ export interface Approvals {
 
 export function createApprovals({ log }: Pick<ReconcilerDeps, 'log'>): Approvals {
   /**
-   * Routes that this process has approved. Map keys: id of the node. With this cache, a reconciliation needs no
-   * request.
+   * Routes that this process has approved. Map keys: id of the node. With this cache, a reconciliation sends no
+   * request for unchanged routes.
    */
   const approved = new Map<string, string>();
 

@@ -89,7 +89,7 @@ function templateWith(template: Plain<PodTemplate>, spec: ProxyClass['spec'], du
 
 /**
  * Returns the tailscale container with the settings of a class. Egress pods get no ports for metrics and debugging,
- * because these pods forward all their ports to the tailnet.
+ * because the Service may use any of their ports.
  */
 function tailscaleWith(
   container: Plain<V1Container>,
@@ -97,7 +97,7 @@ function tailscaleWith(
   duty: Duty,
 ): V1Container {
   const { tailscaleContainer } = statefulSet.pod;
-  // These pods have no free port for metrics or debugging, because they forward all ports for the Service.
+  // The Service may use any port of these pods, so no port is reserved for metrics or debugging.
   const outward = isEgress(duty) || duty.kind === 'forward-out';
   const metrics = spec.metrics.enable && !outward;
   const debug = tailscaleContainer.debug.enable && !outward;

@@ -60,7 +60,10 @@ export async function removeStaleAccounts(
   }
 }
 
-/** Removes Services of the group whose names differ from the group's name. An interrupted creation left them behind. */
+/**
+ * Removes Services that an interrupted creation left behind: their names differ from the group's name. Services for
+ * metrics stay.
+ */
 export async function removeStaleServices(
   deps: CleanupDeps,
   group: NodeGroup,

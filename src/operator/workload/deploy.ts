@@ -172,7 +172,7 @@ const existingSchema = z.object({
   }),
 });
 
-/** Returns the immutable fields of an existing StatefulSet. The desired StatefulSet must have the same values. */
+/** Returns those immutable fields of an existing StatefulSet that the desired StatefulSet takes over. */
 export function immutablePartsOf(existing: KubeObject): ImmutableParts {
   return { podManagementPolicy: existingSchema.parse(existing).spec.podManagementPolicy };
 }

@@ -405,7 +405,7 @@ const POD_ADDRESSES: V1EnvVar = { name: 'POD_IPS', valueFrom: { fieldRef: { fiel
 
 /** Variables that enable containerboot's health check. The check succeeds when the rules are in effect. */
 function healthVariables(duty: Duty): readonly V1EnvVar[] {
-  // The pod forwards all ports for the Service, so containerboot has no port for health checks.
+  // The Service may use any port of the pod, so no port is reserved for containerboot's health check.
   if (isEgress(duty) || duty.kind === 'forward-out') return [];
   // The front Services may have addresses of both families, so containerboot listens on its default address, which
   // includes both.

@@ -342,14 +342,14 @@ export function warn(
 }
 
 /**
- * Maximum number of events about one resource in one reconciliation. The limit is necessary because each event is a
- * request to the API server, and users of a namespace can cause any number of problems.
+ * Maximum number of problems of one resource that get their own events in one reconciliation. The limit is necessary
+ * because each event is a request to the API server, and users of a namespace can cause any number of problems.
  */
 const MAX_EVENTS = 20;
 
 /**
- * Emits an event for each problem. If there are more problems than `MAX_EVENTS` permits, the last event contains the
- * number of omitted ones.
+ * Emits an event for each problem. If there are more problems than `MAX_EVENTS` permits, one further event contains the
+ * next problem and the number of omitted ones.
  */
 export async function warnOfAll(
   deps: Pick<ReconcilerDeps, 'events'>,
@@ -402,7 +402,8 @@ export type FailureReason =
   | 'TagsNotAllowed';
 
 /**
- * Reports a failed pass in an event and the status. A write conflict is not reported, because the retry resolves it.
+ * Reports a failed pass in an event and the status. A write conflict is reported only in the status, because the retry
+ * resolves it.
  *
  * @param report writes the status; its own failure is only logged
  */

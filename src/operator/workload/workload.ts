@@ -121,7 +121,7 @@ export function ownerReference({ kind, name, uid }: ObjectOwner): OwnerReference
 
 /**
  * True if an object belongs to this resource: its owner is the resource, or it has no owner but all labels of the
- * resource. Objects without owners occur after a backup tool has restored them.
+ * resource. The operator creates some objects without an owner, and a backup tool may have removed the owner.
  */
 export function belongsTo(group: ObjectOwner, object: KubeObject): boolean {
   const owner = controllerOf(object);

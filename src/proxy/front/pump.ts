@@ -132,7 +132,7 @@ export interface HeadExtra {
   readonly warnings: readonly string[];
   /** True if a browser will render the response; headers then come from `fieldsForBrowser`. */
   readonly shown: boolean;
-  /** False while the request body is incomplete, so that the connection cannot be reused. */
+  /** False while the request body is incomplete. The connection then cannot be reused. */
   readonly requestComplete: boolean;
 }
 

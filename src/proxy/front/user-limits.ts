@@ -1,7 +1,7 @@
 /**
  * Limits requests, connections and pending bytes in memory per user, so that no single user can block the others. A
- * connection always counts for its address. It also counts for its user as soon as the gate has identified the user of
- * its first request.
+ * connection always counts for its address, unless this is a loopback address. It also counts for its user as soon as
+ * the gate has identified the user of its first request.
  */
 import { TailcastError } from '../../errors.ts';
 import { createKeyedCounter } from '../../keyed-counter.ts';

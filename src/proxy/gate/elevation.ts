@@ -72,7 +72,8 @@ export interface Elevations {
    */
   elevate(petition: Petition, signal: AbortSignal): Promise<Elevation>;
   /**
-   * Checks that the caller's current rules still allow the granted access. @throws TailcastError as `elevate`
+   * Checks that the access is still granted, and that the caller's current rules still allow it.
+   * @throws TailcastError `ACCESS_ENDED`, `ACCESS_REQUEST_UNAVAILABLE`
    */
   confirm(elevation: Elevation, now: Petitioner, signal: AbortSignal): Promise<void>;
   /**

@@ -84,8 +84,8 @@ export interface Policy {
   readonly refusedPorts: readonly PortRange[];
   readonly sessions: SessionPolicy;
   /**
-   * Action for a `workload` request with an unreadable body if the caller's grants enforce recording. The event of such
-   * a request lacks the commands.
+   * Action for a `workload` or `ephemeralContainers` request with an unreadable body if the caller's grants enforce
+   * recording. The event of such a request lacks the commands.
    */
   readonly unreadableWorkloads: UnreadableWorkloads;
   /** Response to a browser that requests a page of a pod, a Service, a node or an aggregated API. */

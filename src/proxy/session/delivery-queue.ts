@@ -7,8 +7,9 @@
  *                            ▲ release            ▲ acknowledged
  * ```
  *
- * - *held* bytes must not be delivered yet: they wait for an acknowledgement of the recorder, or they are an incomplete
- *   frame or an unproved exit status. A {@link Wait} applies to all bytes that were added before it.
+ * - *held* bytes must not be delivered yet: they wait for an acknowledgement of the recorder or for the end of a pause,
+ *   or they are an incomplete frame or an unproved exit status. A {@link Wait} applies to all bytes that were added
+ *   before it.
  * - *ready* bytes may be delivered. The sink gets them in rounds; the next round starts when the sink has written the
  *   previous round. A TLS socket joins and encrypts all pending writes before it sends any of them. Without rounds, the
  *   socket would process megabytes at once, which do not fit into the CPU caches. The cache misses cost 0.15 ms of CPU
@@ -25,8 +26,8 @@ const ROUND_BYTES = 256 * 1024;
 type Written = (error?: Error | null) => void;
 
 /**
- * A wait for an acknowledgement of the recorder. It covers the bytes before the offset `end`. `mark` is the state of
- * the tap at that offset.
+ * A wait for an acknowledgement of the recorder, or for the end of a pause. It covers the bytes before the offset
+ * `end`. `mark` is the state of the tap at that offset.
  */
 export interface Wait {
   end: number;

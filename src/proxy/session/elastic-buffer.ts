@@ -300,7 +300,7 @@ export class ElasticBuffer {
       this.#free = [];
       disk.give(user, blocks * BLOCK_BYTES);
     } catch {
-      // If truncation fails, the file occupies its space until it is closed, so the budget still counts that space.
+      // If truncation fails, the file occupies its space until it is closed, so `disk` still counts that space.
     } finally {
       this.#clearing = false;
     }

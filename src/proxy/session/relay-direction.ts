@@ -42,8 +42,8 @@ const MAX_TAKEN_BYTES = 128 * 1024;
  */
 const MAX_TURN_BYTES = 256 * 1024;
 /**
- * Maximum number of bytes that wait for the sink before the tap stops reading, unless the memory of all sessions is
- * scarce.
+ * Maximum number of bytes that wait for the sink before the tap stops reading, unless the user has much output in
+ * memory.
  */
 const MAX_AHEAD_OF_SINK_BYTES = 4 * 1024 * 1024;
 /**

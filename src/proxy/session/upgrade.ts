@@ -349,8 +349,8 @@ function hold(
 }
 
 /**
- * Sends an exec or attach request to the API server, over SPDY if possible. Over WebSocket, the request itself may
- * start the command, so the gateway waits for the response even if the client has left.
+ * Sends an exec or attach request to the API server, translated to SPDY if possible. Without the translation, the
+ * request itself may start the command, so the gateway waits for the response even if the client has left.
  */
 async function askExec(attempt: Attempt, admission: Admission, dial: UpgradeDial): Promise<UpgradeAnswer> {
   const translation = attempt.deps.translateExec?.(admission, dial);

@@ -214,10 +214,7 @@ const NONE = { kind: 'none' } as const;
 const CHUNKED = { kind: 'chunked' } as const;
 const CLOSE = { kind: 'close' } as const;
 
-/**
- * Returns the framing of a response body (RFC 9112 §6.3). Throws if a response has a body although it must not have
- * one.
- */
+/** Returns the framing of a response body (RFC 9112 §6.3). Throws if a response with status 204 has a body. */
 function framingOf(head: ResponseHead, method: string): BodyFraming {
   if (method === 'HEAD' || head.status === 304) return NONE;
   if (head.status === 204) {

@@ -214,8 +214,8 @@ export class UpstreamPool {
   }
 
   /**
-   * Takes a connection back. The first waiting caller gets the connection. If no caller waits, the connection becomes
-   * idle.
+   * Takes a connection back. The first waiting caller that accepts a reused connection gets it. If there is no such
+   * caller, the connection becomes idle.
    */
   release(connection: UpstreamConnection): void {
     if (this.#closed || !this.#isCurrent(connection)) return connection.destroy();

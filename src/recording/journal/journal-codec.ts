@@ -160,7 +160,7 @@ export function readJournal(file: Uint8Array, key: JournalKey): JournalFile {
   const fileKey = key.fileKey(bytes.subarray(PREFIX_BYTES - SALT_BYTES, PREFIX_BYTES));
   const { records, ending } = openRecords(bytes.subarray(PREFIX_BYTES), fileKey, magic);
   const [first] = records;
-  // a file whose writer crashed between prefix and head looks like a damaged file, so both are reported as damaged
+  // a file whose head is incomplete after a crash looks like a damaged file, so both are reported as damaged
   if (first === undefined) throw new JournalError('damaged', 'its head cannot be read');
   const of = (kind: RecordKind): readonly OpenRecord[] => records.filter((record) => record.kind === kind);
   const { at: acknowledged, lines } = of('acknowledged')

@@ -153,7 +153,7 @@ export class Journals {
     return this.#looking;
   }
 
-  /** Stops the deliveries. Files on disk remain for the next process. */
+  /** Stops offering tails for delivery. Files on disk remain for the next process. */
   async close(): Promise<void> {
     for (const timer of this.#timers) clearInterval(timer);
     this.#closing.abort(new Error('the gateway has ended'));

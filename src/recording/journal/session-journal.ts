@@ -63,7 +63,7 @@ interface Segment {
   bytes: number;
   /** Size of the file. Larger than `bytes` while the segment overwrites an older file. */
   size: number;
-  /** True if the last record was only partly written. */
+  /** True if a write to the file, or its renaming, failed. The segment gets no more records. */
   broken: boolean;
   /** Offset in the recording after the last byte of the segment. */
   end: number;

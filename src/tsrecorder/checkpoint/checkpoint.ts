@@ -94,8 +94,8 @@ export function versionOf({ modifiedAtMs, bytes, identity = '' }: ObjectStat): s
 export type SignedCheck = (session: OpenSession) => Promise<boolean>;
 
 /**
- * Creates a function that starts the checks of one listing of open sessions. Each version of a statement is read only
- * once.
+ * Creates a function that starts the checks of one listing of open sessions. The results for the versions of
+ * statements are cached.
  *
  * @param maxReads maximum number of statements that one listing reads. Statements that had a trusted signature at their
  * last check do not count. Further sessions count as unsigned. The next listing continues after the last read name, so

@@ -1,6 +1,6 @@
 /**
- * Rebuilds the spool of a lost recorder's session from its copies in the bucket, whose signature is verified. This
- * recorder then finishes the session like its own sessions.
+ * Rebuilds the spool of a session from its copies in the bucket, whose signature is verified. This recorder then
+ * finishes the session like its other sessions.
  */
 import { createHash } from 'node:crypto';
 import { open, rename } from 'node:fs/promises';
@@ -17,8 +17,8 @@ import { readSegments, type OpenSession, type Segment } from './segments.ts';
 
 /**
  * Downloads the signed bytes. The spool is created only after the bytes match their digests.
- * @returns undefined if the spool is complete. If the copies differ from the signed digests, removes all files and
- * returns a description of the difference
+ * @returns undefined if the spool is complete. If the copies are not those of the signed session, removes the
+ * downloaded files and returns the reason
  * @throws TailcastError `STORE_FAILED`, or a system error. The caller may retry
  */
 export async function rebuildSpool(

@@ -172,7 +172,7 @@ export class EvidenceLog {
 
   /**
    * Publishes all entries, after a short pause. Resolves after success, after a failure of the store, or after
-   * `limitMs`. The limit keeps callers from waiting for an unavailable store.
+   * `limitMs`. The limit keeps callers from waiting long for a slow store.
    */
   async announce(limitMs: number): Promise<void> {
     if (this.#failing || this.#closed) return;

@@ -235,7 +235,7 @@ export async function readHolds(
       if (known?.kind !== 'held') proofs.set(recording, 'unproven');
       return;
     }
-    // Ignore an earlier statement, because an attacker has restored it.
+    // Ignore an earlier statement, because an attacker may have restored it.
     if (known !== undefined && found.at < known.at) return;
     if (known === undefined || found.at > known.at) changes.push(found);
     if (found.kind === 'held') proofs.set(recording, 'signed');

@@ -55,7 +55,7 @@ async function checkUnknownBatch(
   { byId }: KeyRing,
 ): Promise<readonly Finding[]> {
   const content = await store.readDocument(name, MAX_BATCH_BYTES + 1);
-  // A missing batch is no fault, because retention has removed it after the logs were read.
+  // A missing batch is no fault, because retention may have removed it after the logs were read.
   if (content === undefined) return [];
   const where = { object: name };
   if (readBatch(name, content, byId).trust.trust !== 'verified')

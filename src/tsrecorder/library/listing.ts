@@ -1,6 +1,6 @@
 /**
  * Lists the recordings in the store and at other recorders, for the catalogue. A listing is cached until its maximum
- * age. If nothing changed, the next request gets the same JavaScript object.
+ * age. If the store did not change and there are no other recordings, the next listing is the same JavaScript object.
  */
 import { createLoopTurns, sortInTurns, type LoopTurns } from '../../async/loop-turns.ts';
 import { createSequence, createSharedStep } from '../../async/sequence.ts';
@@ -74,8 +74,8 @@ export function createListings(options: ListingsOptions): Listings {
     return listing;
   }
 
-  // A request that arrives while a listing runs waits for the next listing, which contains all recordings that were
-  // stored before the request.
+  // A call while a listing runs waits for the next listing, which contains all recordings that were stored before the
+  // call.
   const listInTurn = createSharedStep(createSequence(), listAgain);
 
   function list(at: number): Promise<Listing> {

@@ -85,8 +85,8 @@ export function presentationOf({ recording, resizeOrder }: CatalogEntry): Presen
 
 /**
  * Adapts a cast for a terminal. Resize events become `COLSxROWS`. If the session had no terminal, the size becomes
- * 80x24, and a carriage return is added before each line feed. Every chunk ends with a complete line. Only one line is
- * in memory.
+ * 80x24, and each line feed becomes a carriage return and a line feed. Every chunk ends with a complete line.
+ * Only one line is in memory.
  */
 export async function* presentCast(
   chunks: AsyncIterable<Uint8Array>,

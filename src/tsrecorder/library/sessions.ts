@@ -114,7 +114,10 @@ export function candidateWithin(scope: readonly string[], candidate: Candidate):
   return { key, id, order, mark, describe, stored, others };
 }
 
-/** Returns all uploads that are proven to belong to the same session as `upload`, newest first. */
+/**
+ * Returns all uploads that are proven to belong to the same session as `upload`, newest first. Returns none if no other
+ * upload has its mark, or if more than {@link MAX_PARTS} uploads have it.
+ */
 export type FindParts = (upload: Candidate) => Promise<readonly Candidate[]>;
 
 /** Maximum number of uploads with one mark. If there are more uploads, none of them is joined and each is listed. */

@@ -51,7 +51,7 @@ const MAX_KNOWN_USERS = 200_000;
 
 /** Maximum number of unproven holds that one run writes to the process log. */
 const MAX_REPORTED = 20;
-/** Maximum difference between the size of an archive and the size of its contents, in bytes. */
+/** Maximum number of bytes by which the counted size of an archive exceeds the size of its contents. */
 const MAX_ARCHIVE_EXTRA = 4096;
 
 const UNPROVEN_HOLD =
@@ -153,8 +153,8 @@ export async function planStoreRetention(
 }
 
 /**
- * If a part of a session has a hold, plans again with a hold for every part of that session. Only sidecars of parts
- * that would be removed are read.
+ * If a part of a session has a hold, plans again with a hold for the other parts that would be removed. Reads only the
+ * sidecars of recordings that have a hold or would be removed.
  *
  * @param proofs proofs of the holds, with recording ids as map keys
  * @param planWith returns the plan for the given holds
@@ -255,8 +255,8 @@ async function signedSizeOf(
 }
 
 /**
- * Returns the recordings for which `isAsked` returns true, with their sizes. If the listing does not contain the size
- * of a recording, the size is read from the store.
+ * Returns the recordings for which `isIncluded` returns true, with their sizes. If the listing does not contain the
+ * size of a recording, the size is read from the store.
  */
 async function keptRecordings(
   store: RecordingStore,

@@ -1,8 +1,8 @@
 /**
  * API for searching sessions by user, pod and other names, and by the text of their screens. Each response contains the
- * progress of the index. Restricted viewers get only the state of the index, and sessions that they must not see
- * (hidden sessions) do not change this state. Responses to restricted viewers are delayed to fixed time steps.
- * Otherwise the response time would show whether hidden sessions contain a word (ADR 38).
+ * progress of the index. Restricted viewers get only the state of the index. Sessions that they must not see (hidden
+ * sessions) change this state only if very many are pending. Responses to restricted viewers are delayed to fixed time
+ * steps. Otherwise the response time would show whether hidden sessions contain a word (ADR 38).
  *
  * ```
  * /api/v1/search                     {sessions: [{recording, hits, more, partial, stoppedAt?}], next?, index};
@@ -167,7 +167,7 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
 
 /**
  * Returns the progress of the index. A restricted viewer gets only the state and the problem. Recordings that the
- * viewer must not see have no effect on this state.
+ * viewer must not see affect this state only if more than {@link MAX_CHECKED} recordings are pending.
  */
 async function shownIndex(options: SearchApiOptions, viewer: Viewer): Promise<ShownIndex> {
   const progress = await requireSearch(options).progress();

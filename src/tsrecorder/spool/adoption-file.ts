@@ -28,7 +28,7 @@ export async function writeAdoption(path: string, adoption: StoredAdoption): Pro
 }
 
 /**
- * Reads the file. @returns undefined if there is no file, because this recorder started the session. @throws
+ * Reads the file. @returns undefined if there is no file, because this recorder did not rebuild the session. @throws
  * TailcastError `STORE_FAILED` if it is damaged
  */
 export async function readAdoption(path: string): Promise<StoredAdoption | undefined> {

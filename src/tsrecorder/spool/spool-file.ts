@@ -38,7 +38,7 @@ export interface SpoolFile {
   close(): Promise<void>;
 }
 
-/** A position between two lines of an upload: the lengths of the spool files, and the offset in the request body. */
+/** A position between two lines of an upload: the lengths of the spool files, and the offset in the session. */
 export interface SpoolPosition {
   readonly castBytes: number;
   readonly notesBytes: number;

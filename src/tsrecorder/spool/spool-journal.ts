@@ -21,7 +21,7 @@ const META_SCHEMA = z.object({
   token: z.string().exactOptional(),
   /** Number and offset of the part, if the upload continues a session that started at another recorder. */
   part: z.object({ number: z.number(), offset: z.number() }).exactOptional(),
-  /** Addresses of other recorders that receive parts of the session, as reported by the uploader. */
+  /** Addresses of other recorders that may have parts of the session, as reported by the uploader. */
   neighbours: z
     .object({ before: z.string().exactOptional(), after: z.array(z.string()).readonly() })
     .exactOptional(),

@@ -1,6 +1,7 @@
 /**
  * Stores casts and notes as archives, and returns their original content. Only this module opens archives. All other
- * modules read uncompressed bytes by offset. All sizes are uncompressed sizes, except `storedBytes`.
+ * modules read uncompressed bytes by offset. All sizes are uncompressed sizes, except `ObjectStat.storedBytes` and
+ * `StoredRecording.bytes`.
  *
  * An archive has the same name as its original. The first bytes of an archive identify it
  * (`wire/archive/seek-table.ts`, ADR 16). Recordings in all formats are therefore readable, and recorders with

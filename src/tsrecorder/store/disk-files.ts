@@ -4,8 +4,9 @@
  * be a link.
  *
  * Another program may replace a folder by a link between a check and the use of a path. On Linux, such a link cannot
- * redirect an access: the kernel reports the path of an open file, and files are written and removed relative to an
- * open directory. On other systems, the folders of the path are checked only after the file was opened.
+ * redirect a read, a write or a removal: the kernel reports the path of an open file, and files are written and
+ * removed relative to an open directory. On other systems, the folders of the path are checked only after the file was
+ * opened.
  */
 import { randomUUID } from 'node:crypto';
 import { constants, type Stats } from 'node:fs';

@@ -1,7 +1,7 @@
 /**
  * Lists the recordings of an archive store. The underlying store lists compressed sizes. This list instead contains the
- * uncompressed size of each recording that was read at least once. If nothing changed, the list is the same array as
- * before.
+ * uncompressed sizes that are cached from earlier reads, and no other sizes. If nothing changed, the list is the same
+ * array as before.
  */
 import { createLoopTurns } from '../../async/loop-turns.ts';
 import { createSequence, createSharedStep } from '../../async/sequence.ts';

@@ -52,7 +52,7 @@ export class S3Uploader {
   readonly #partTurns = createLimiter({ maxActive: MAX_PARTS });
   /**
    * True until the store rejects `If-None-Match`. After that, the uploader looks for an existing object before each
-   * write.
+   * write with `once`.
    */
   #knowsConditions = true;
 

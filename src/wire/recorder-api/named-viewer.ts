@@ -56,7 +56,7 @@ export function encodeNamedViewer(viewer: NamedViewer): readonly string[] | unde
 
 /**
  * @param rawHeaders flat list, as received
- * @returns `undefined` if there are no viewer headers, `malformed` if they are ambiguous
+ * @returns `undefined` if there are no viewer headers, `malformed` if they are ambiguous or invalid
  */
 export function decodeNamedViewer(rawHeaders: readonly string[]): NamedViewer | 'malformed' | undefined {
   const found = new Map<string, string[]>();

@@ -7,7 +7,7 @@
 /**
  * `running`: the upload is in progress, or may still be continued. `completed`: the end of the session is proved.
  * `interrupted`: the upload or the session ended without such a proof. `violated`: the gateway ended the session
- * because it could not understand the stream. `damaged`: the header of the cast is unreadable.
+ * because it could not understand the stream. `damaged`: the recorder cannot read the recording or its header.
  */
 export const RECORDING_STATES = ['running', 'completed', 'interrupted', 'violated', 'damaged'] as const;
 export type RecordingState = (typeof RECORDING_STATES)[number];

@@ -1,8 +1,8 @@
 /**
  * Alerts of a recorder. Matches of rules are written to the journal. The recorder retries the delivery of each alert to
  * its webhook until the delivery succeeds or `giveUpMs` is over. After a crash, the recorder repeats deliveries with
- * the same id. Thus a crash loses no alert, and receivers can drop duplicates. Of the recorders that share a store,
- * only one sends an alert: see `alert-claim.ts`.
+ * the same id. Thus a crash loses no alert, and receivers can drop duplicates. The recorders that share a store agree
+ * which of them sends an alert: see `alert-claim.ts`.
  */
 import { errorText } from '../../../errors.ts';
 import type { RuleMatch, WatchedRule } from '../../../search/match.ts';

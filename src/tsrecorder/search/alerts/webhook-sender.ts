@@ -61,8 +61,8 @@ interface WaitingAlert {
 }
 
 /**
- * Maximum number of pending alerts per rule. Above this number, the oldest alert of the source (gateway, user or tagged
- * node) with the most pending alerts is dropped, so that one source cannot displace the alerts of others.
+ * Maximum number of pending alerts per rule. Above this number, the oldest alert of the source (gateway, user or set of
+ * tags) with the most pending alerts is dropped, so that one source cannot displace the alerts of others.
  */
 export const MAX_WAITING = 1000;
 const RETRY = { baseMs: 1000, maxMs: 600_000 };

@@ -15,7 +15,7 @@ export interface CompiledSearch {
   readonly mustNot: readonly SearchCondition[];
   /** True if the query contains words to find in moments. */
   readonly hasText: boolean;
-  /** True if the query contains words to find, or if the viewer is restricted. */
+  /** True if a term of the query is looked up in the index ({@link isWord}), or if the viewer is restricted. */
   readonly hasWords: boolean;
   readonly marked: MarkedPhrases;
 }

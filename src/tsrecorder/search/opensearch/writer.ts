@@ -36,7 +36,7 @@ export interface ServerWriterOptions {
 interface Running {
   /** Number of moments of the session that this process has written. */
   readonly moments: number;
-  /** Version of the documents of these moments. */
+  /** Minimum version of the next write. */
   readonly stamp: number;
   /** Maximum number of moments that an earlier writer may have written. */
   readonly reach: number;
@@ -184,7 +184,7 @@ export class ServerIndexWriter implements WritingEngine {
       return put(names, known.stamp, sessionDocument(names, state, listing));
     });
     requireOk(await this.#bulk(finished));
-    // The sessions that are still in `#pending` needed no write.
+    // Forget the sessions that are still in `#pending`. If one is written later, its state is read again.
     this.#pending.clear();
     this.#options.onStep('finished');
     await this.refresh();

@@ -87,8 +87,8 @@ function facetWords(wordOf: (kind: FacetKind, value: string) => string, names: S
   add('result', result);
   add('trust', trust);
   add('id', id);
-  // The following values change while a session runs, but its words are not updated. `GROWS` marks a running session,
-  // so that searches for these values also check it.
+  // The following values change while a session runs, but the words of its earlier moments are not updated. `GROWS`
+  // marks a running session, so that searches for these values also check it.
   if (state === 'running') words.push(GROWS);
   if (exitCode !== undefined) words.push(exitWord(exitCode), ...(exitCode === 0 ? [] : [EXIT_FAILED]));
   if (names.hidden !== undefined && names.hidden > 0) words.push(HIDES);

@@ -5,8 +5,8 @@ import type { CompiledQuery } from './compile.ts';
 import { millisecondOf, numberOf, SPILL } from './database.ts';
 
 /**
- * Maximum number of sessions that a text lookup may return. If more sessions contain the text, the search instead
- * checks the text of all sessions that match the other filters.
+ * Maximum number of sessions that a text lookup may return if another lookup is possible. If more sessions contain the
+ * text, the search instead checks the text of all sessions that match the other filters.
  */
 const MAX_TRIED = 2000;
 /** Maximum number of trigrams in a lookup. */

@@ -478,7 +478,7 @@ function transaction(database: DatabaseSync, act: () => void): void {
   }
 }
 
-/** Returns the values of the columns that have an SQL index: user, namespace and pod. */
+/** Returns the values of the columns user, namespace and pod. Each of these columns has an SQL index. */
 function searchedColumns({ user, namespace, pod }: SessionNames): readonly (string | null)[] {
   return [user ?? null, namespace ?? null, pod ?? null];
 }
