@@ -78,7 +78,7 @@ export class ElasticBuffer {
   #starved = false;
   #closed = false;
   #full = false;
-  #limitReached = false;
+  #reached: OutputLimit | undefined;
 
   constructor(options: ElasticOptions) {
     this.#options = options;
@@ -310,7 +310,7 @@ export class ElasticBuffer {
   /** Updates `full`, and calls `limitReached` or `room`. */
   #judge(): void {
     if (this.#closed) return;
-    const before = this.#full;
+    const wasFull = this.#full;
     const { memory, disk, user, limitReached, room } = this.#options;
     const exhausted = this.#exhausted;
     const mayGrow = this.#mayGrow();
@@ -318,12 +318,17 @@ export class ElasticBuffer {
       ? this.#back.size + this.#writing * BLOCK_BYTES >= this.#maxWaiting(exhausted)
       : this.#memory >= (exhausted ? 1 : this.#memoryLimit());
     if (this.#full && exhausted) memory.whenSpace(user, this.#look);
-    if (this.#full && this.#diskRefused) disk.whenSpace(user, this.#look);
-    const wasReached = this.#limitReached;
-    this.#limitReached = this.#full && !mayGrow;
-    if (this.#limitReached && !wasReached)
-      limitReached(this.#diskRefused ? 'userDisk' : exhausted ? 'userMemory' : 'session');
-    if (before && !this.#full) room();
+    // Also if the buffer is not full, because it does not ask for disk space again before this call or a `take`.
+    if (this.#diskRefused) disk.whenSpace(user, this.#look);
+    const before = this.#reached;
+    this.#reached = this.#full && (exhausted || !mayGrow) ? this.#limitOf(exhausted) : undefined;
+    if (this.#reached !== undefined && this.#reached !== before) limitReached(this.#reached);
+    if (wasFull && !this.#full) room();
+  }
+
+  #limitOf(exhausted: boolean): OutputLimit {
+    if (this.#diskRefused) return 'userDisk';
+    return exhausted ? 'userMemory' : 'session';
   }
 
   /** Returns the number of bytes that may wait for the file. */

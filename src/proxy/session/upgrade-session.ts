@@ -5,7 +5,7 @@
 import type { Duplex } from 'node:stream';
 import { destroyAfter } from '../../async/deadline.ts';
 import { errorText, TailcastError, type ErrorCode } from '../../errors.ts';
-import type { Events, SessionFields, SessionOutcome } from '../../observe/events.ts';
+import type { Events, OutputLimit, SessionFields, SessionOutcome } from '../../observe/events.ts';
 import type { RecorderUpload } from '../../recording/recorder-upload.ts';
 import type { RecordingSession } from '../../recording/session.ts';
 import type { Tap } from '../../recording/tap.ts';
@@ -189,7 +189,7 @@ function bufferOf(
   { buffers, events }: SessionDeps,
 ): Pick<RelayOptions, 'openBuffer' | 'bufferFull'> {
   if (buffer === undefined || buffers === undefined) return {};
-  let isReported = false;
+  const reported = new Set<OutputLimit>();
   return {
     openBuffer: (ends: BufferEvents): SessionBuffer =>
       buffers.open(buffer, fields.user, {
@@ -198,8 +198,8 @@ function bufferOf(
         failed: (error) => ends.failed(new TailcastError('OUTPUT_LOST', errorText(error), { cause: error })),
       }),
     bufferFull: (limit) => {
-      if (!isReported) events.outputHeldUp({ ...fields, limit });
-      isReported = true;
+      if (!reported.has(limit)) events.outputHeldUp({ ...fields, limit });
+      reported.add(limit);
     },
   };
 }

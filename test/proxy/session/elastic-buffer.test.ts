@@ -104,6 +104,34 @@ describe('elastic buffer', () => {
     );
   });
 
+  it('uses returned disk space even if it was not full when the space was refused', async () => {
+    const shares = { memory: new Shares(1 << 26), disk: new Shares(128 * BLOCK_BYTES) };
+    const other = open({ shares, memoryBytes: BLOCK_BYTES, diskBytes: 1 << 26 });
+    other.buffer.push(randomBytes(130 * BLOCK_BYTES));
+    await until(() => shares.disk.spaceOf('alice') < BLOCK_BYTES);
+    const { buffer } = open({ shares, memoryBytes: 8 * BLOCK_BYTES });
+    for (let blocks = 0; blocks < 8; blocks += 1) buffer.push(randomBytes(BLOCK_BYTES));
+    buffer.push(randomBytes(BLOCK_BYTES / 2));
+    take(buffer, BLOCK_BYTES);
+    take(buffer, BLOCK_BYTES);
+    buffer.push(randomBytes(BLOCK_BYTES / 2));
+    expect(buffer.full).toBe(false);
+    other.buffer.close();
+    for (let blocks = 0; blocks < 3; blocks += 1) buffer.push(randomBytes(BLOCK_BYTES));
+    await until(() => !buffer.full && buffer.onDisk > 0);
+  });
+
+  it('reports that the memory of the user is exhausted, although the file has space', async () => {
+    const shares = { memory: new Shares(16 * BLOCK_BYTES), disk: new Shares(1 << 26) };
+    const other = open({ shares, memoryBytes: 32 * BLOCK_BYTES, diskBytes: 0 });
+    while (shares.memory.spaceOf('alice') > 0) other.buffer.push(randomBytes(BLOCK_BYTES));
+    const { buffer, reported } = open({ shares, memoryBytes: 8 * BLOCK_BYTES });
+    buffer.push(randomBytes(4 * BLOCK_BYTES));
+    expect(buffer.full).toBe(true);
+    expect(reported).toContain('limitReached: userMemory');
+    await until(() => !buffer.full);
+  });
+
   it('returns a single chunk unchanged', () => {
     const { buffer } = open();
     const chunk = Buffer.from('as it is');
