@@ -1,8 +1,10 @@
 import { appendFile, cp, mkdtemp, readdir, readFile, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { crc32, zstdCompressSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
 import { encodeEnd } from '../../src/tsrecorder/spool/spool-journal.ts';
+import { encodeSeekTable } from '../../src/wire/archive/seek-table.ts';
 import {
   createRig,
   HEADER,
@@ -170,6 +172,24 @@ describe('a session that continues at another recorder', () => {
     const bytes = await readFile(second);
     await writeFile(second, bytes.toString().replace('"f"', '"x"'));
     expect(await check()).toMatchObject({ verdict: 'failed' });
+  });
+
+  it('is listed with a problem if another program has replaced the notes of its second part', async () => {
+    await using replicas = await createReplicas(2);
+    const [one, two] = replicas.rigs as [Rig, Rig];
+    await uploadPart(one, 1, 0, 8);
+    await uploadPart(two, 2, 5, LINES.length);
+    const { id } = await completeOn(two);
+    const folder = join(two.directory, 'nGATE1CNTRL');
+    const [, second] = (await readdir(folder)).filter((name) => name.endsWith('.notes')).toSorted();
+    // a compressed file whose index names another length
+    const frame = zstdCompressSync('xx');
+    const index = encodeSeekTable([{ compressed: frame.length, plain: 1 }], crc32);
+    await writeFile(join(folder, second!), Buffer.concat([frame, index]));
+    await using after = await two.restart();
+    const [listed, ...others] = await after.list();
+    expect(listed).toMatchObject({ id, problem: expect.stringContaining('its parts cannot be joined') });
+    expect(others).toEqual([]);
   });
 
   it('is one recording after any sequence of three recorders', async () => {

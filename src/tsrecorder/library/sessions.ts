@@ -1,5 +1,6 @@
 /** Groups uploads into sessions by their object names, without reading their content. */
 import { createLoopTurns } from '../../async/loop-turns.ts';
+import { errorText, TailcastError } from '../../errors.ts';
 import { spooledFiles } from './cast-pieces.ts';
 import type { CatalogEntry } from './catalog-entry.ts';
 import { isContinued, joinParts, type DescribedPart } from './join-parts.ts';
@@ -201,7 +202,15 @@ export async function describeCandidate(candidate: Candidate): Promise<CatalogEn
   const found = await Promise.all([candidate, ...others].map((each) => each.describe()));
   const [first, ...rest] = found.filter((part) => part !== undefined);
   if (first === undefined) return undefined;
-  return joinParts([first, ...rest], first.entry);
+  try {
+    return await joinParts([first, ...rest], first.entry);
+  } catch (error) {
+    // Anyone with write access to the store can replace the notes of a part. This must not break lists.
+    const isDamaged = error instanceof TailcastError && error.code === 'ARCHIVE_DAMAGED';
+    if (!isDamaged && !(error instanceof RangeError)) throw error;
+    const problem = `its parts cannot be joined: ${errorText(error)}`;
+    return { ...first.entry, recording: { ...first.entry.recording, problem } };
+  }
 }
 
 /**
