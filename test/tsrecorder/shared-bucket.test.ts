@@ -3,6 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import type { RecorderOptions } from '../../src/compose/recorder-options.ts';
+import { createSignedCheck } from '../../src/tsrecorder/checkpoint/checkpoint.ts';
+import { listOpenSessions } from '../../src/tsrecorder/checkpoint/segments.ts';
 import { createRemoteSessions } from '../../src/tsrecorder/checkpoint/remote-sessions.ts';
 import { loadSigningKey } from '../../src/tsrecorder/evidence/signing-key.ts';
 import { recordingId } from '../../src/tsrecorder/store/key.ts';
@@ -238,6 +240,23 @@ describe('recorders that share a bucket', () => {
     }
     expect(reads).toEqual([1000, 1000, 500, 0, 0]);
     expect(found.map(({ sessionMark }) => sessionMark)).toEqual([expect.any(String)]);
+  });
+
+  it('count only unsigned statements towards the limit of a list', async () => {
+    await using site = await createSite();
+    const one = await site.recorder();
+    for (let number = 0; number < 12; number += 1)
+      await begin(one, `${HEADER}${SESSION}[1,"o","a"]\n`, `session-${number}`);
+    await until(async () =>
+      names(site.bucket, '.open/').filter((name) => name.endsWith('/proof')).length === 12 ? true : undefined,
+    );
+    await one.recorder.close();
+    const key = await loadSigningKey(site.key, false);
+    const checks = createSignedCheck(site.bucket, new Map([[key.public.id, key.public]]), 5);
+    const isSigned = checks();
+    const signed: boolean[] = [];
+    for (const session of await listOpenSessions(site.bucket)) signed.push(await isSigned(session));
+    expect(signed).toEqual(Array.from({ length: 12 }, () => true));
   });
 
   it('do not take over the sessions of a recorder that is alive', async () => {

@@ -97,9 +97,9 @@ export type SignedCheck = (session: OpenSession) => Promise<boolean>;
  * Creates a function that starts the checks of one listing of open sessions. The results for the versions of
  * statements are cached.
  *
- * @param maxReads maximum number of statements that one listing reads. Statements that had a trusted signature at their
- * last check do not count. Further sessions count as unsigned. The next listing continues after the last read name, so
- * forged statements cannot hide genuine ones permanently. Default: all
+ * @param maxReads maximum number of statements without a trusted signature that one listing reads. Further sessions
+ * count as unsigned. The next listing continues after the last read name, so forged statements cannot hide genuine ones
+ * permanently. Default: all
  */
 export function createSignedCheck(
   bucket: Bucket,
@@ -113,11 +113,17 @@ export function createSignedCheck(
   return () => {
     const after = nextAfter;
     nextAfter = '';
+    /** Number of new statements that are being read or are unsigned. */
     let reads = 0;
+    let lastRead = '';
     const mayRead = (name: string): boolean => {
-      if (name <= after || reads === maxReads) return false;
+      if (name <= after) return false;
+      if (reads >= maxReads) {
+        nextAfter = lastRead;
+        return false;
+      }
       reads += 1;
-      if (reads === maxReads) nextAfter = name;
+      lastRead = name;
       return true;
     };
     return async (session) => {
@@ -126,8 +132,10 @@ export function createSignedCheck(
       const { name } = proof;
       const version = versionOf(proof);
       if (signed.get(name) === version) return true;
-      if (!signed.has(name) && (unsigned.get(name) === version || !mayRead(name))) return false;
+      const isNew = !signed.has(name);
+      if (isNew && (unsigned.get(name) === version || !mayRead(name))) return false;
       const isSigned = 'value' in (await readCheckpoint(bucket, session, trusted));
+      if (isNew && isSigned) reads -= 1;
       (isSigned ? signed : unsigned).set(name, version);
       (isSigned ? unsigned : signed).delete(name);
       return isSigned;
