@@ -100,18 +100,20 @@ class Listing implements S3Listing {
 
   async #listSince(since: number): Promise<ReadonlyMap<string, readonly StoredRecording[]>> {
     const { bucket } = this.#options;
-    const [marks, folders] = await Promise.all([listMarks(bucket), listNodes(bucket)]);
+    const folders = await listNodes(bucket);
     const limiter = createLimiter({ maxActive: LIST_CONCURRENCY });
-    // Keep the folders in the order of their names, although responses arrive in any order.
-    const found = new Map<string, readonly StoredRecording[]>(folders.map((folder) => [folder, []]));
-    await Promise.all(
-      folders.map((folder) =>
-        limiter.run(async () => {
-          const before = this.#known.get(folder) ?? [];
-          found.set(folder, await listNode(bucket, folder, { since, before, marks }));
-        }),
-      ),
+    // Start at full seconds, because a name without a fraction sorts before names with a fraction of the same second.
+    const start = new Date(Math.max(0, since)).toISOString().slice(0, 19);
+    const listed = await Promise.all(
+      folders.map((folder) => limiter.run(() => listObjects(bucket, folder, start))),
     );
+    // A mark is stored before its recording, so each listed recording already has its mark.
+    const marks = await listMarks(bucket);
+    const found = new Map<string, readonly StoredRecording[]>();
+    for (const [at, folder] of folders.entries()) {
+      const before = this.#known.get(folder) ?? [];
+      found.set(folder, await recordingsIn(listed[at]!, { start, before, marks }));
+    }
     return found;
   }
 }
@@ -136,28 +138,29 @@ async function listNodes(bucket: S3ListingOptions['bucket']): Promise<readonly s
   return nodes;
 }
 
+/** Objects in the folder of a node. */
+interface NodeObjects {
+  readonly casts: readonly { readonly key: RecordingKey; readonly object: BucketObject }[];
+  /** Sizes of the other objects, in bytes. Map keys: object names. */
+  readonly others: ReadonlyMap<string, number>;
+}
+
 interface NodeBefore {
-  readonly since: number;
+  /** First second of the objects, as at the start of their names. */
+  readonly start: string;
   /** Recordings in the order of their names. */
   readonly before: readonly StoredRecording[];
   readonly marks: Marks;
 }
 
-/**
- * Lists the recordings in one folder, in the order of their names. The request omits names below `events/`. Recordings
- * older than `since` are taken from the previous list.
- *
- * @returns the same array as before if nothing changed
- */
-async function listNode(
+/** Lists the objects in the folder of a node from the given second on. The request omits names below `events/`. */
+async function listObjects(
   bucket: S3ListingOptions['bucket'],
   folder: string,
-  { since, before, marks }: NodeBefore,
-): Promise<readonly StoredRecording[]> {
+  start: string,
+): Promise<NodeObjects> {
   const casts: { readonly key: RecordingKey; readonly object: BucketObject }[] = [];
   const others = new Map<string, number>();
-  // Start at full seconds, because a name without a fraction sorts before names with a fraction of the same second.
-  const start = new Date(Math.max(0, since)).toISOString().slice(0, 19);
   for await (const { objects } of bucket.list({
     prefix: folder,
     startAfter: folder + start,
@@ -169,6 +172,19 @@ async function listNode(
       else others.set(object.name, object.bytes);
     }
   }
+  return { casts, others };
+}
+
+/**
+ * Returns the recordings of a node, in the order of their names. Recordings before `start` are taken from the previous
+ * list.
+ *
+ * @returns the same array as before if nothing changed
+ */
+async function recordingsIn(
+  { casts, others }: NodeObjects,
+  { start, before, marks }: NodeBefore,
+): Promise<readonly StoredRecording[]> {
   const turns = createLoopTurns();
   const byName = (left: { readonly key: RecordingKey }, right: { readonly key: RecordingKey }): number =>
     left.key.time < right.key.time ? -1 : 1;

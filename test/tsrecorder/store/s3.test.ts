@@ -2,6 +2,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { markName, SESSIONS_FOLDER } from '../../../src/tsrecorder/store/key.ts';
 import { createS3Store, S3_LISTING } from '../../../src/tsrecorder/store/s3.ts';
 import { createMemoryBucket, type MemoryBucket } from './memory-bucket.ts';
 import { describeStore } from './store-contract.ts';
@@ -63,6 +64,21 @@ describe('listing a bucket', () => {
     ]);
     now += 60_000;
     expect(await times()).toContain('2026-07-01T00:00:00.000000001Z');
+  });
+
+  it('has the mark of each recording that another recorder stores in the meantime', async () => {
+    const bucket = createMemoryBucket();
+    const key = { nodeId: 'n1', time: '2026-07-29T11:50:50.000000001Z' };
+    const mark = 'a'.repeat(32);
+    const object = { content: Buffer.from('x'), modifiedAtMs: 0 };
+    bucket.objects.set('n1/2026-07-29T11:00:00.000000001Z.cast', object);
+    bucket.before = (request, prefix) => {
+      if (request !== 'list' || prefix !== 'n1/') return;
+      bucket.objects.set(SESSIONS_FOLDER + markName(key, mark), object);
+      bucket.objects.set(`n1/${key.time}.cast`, object);
+    };
+    const store = createS3Store({ ...S3_LISTING, bucket, nowMs });
+    expect((await store.list()).map(({ sessionMark }) => sessionMark)).toEqual([undefined, mark]);
   });
 
   it.each([0, 60_000])('tolerates a removal in between, %d ms after the first', async (laterMs) => {
