@@ -285,6 +285,7 @@ function searchVolumes({ credentials, ca }: RecorderSearchServer): readonly V1Vo
  */
 function serveConfig({ statefulSet: wanted }: DesiredRecorder): object {
   const { env } = wanted.pod.container;
-  const TCPForward = env.find(({ name }) => name === 'TAILCAST_PROXY_PROTOCOL')?.value ?? VIEWER_LISTEN;
+  const listen = env.find(({ name }) => name === 'TAILCAST_PROXY_PROTOCOL')?.value ?? 'off';
+  const TCPForward = listen === 'off' ? VIEWER_LISTEN : listen;
   return { TCP: { 443: { TCPForward, TerminateTLS: '${TS_CERT_DOMAIN}', ProxyProtocol: 2 } } };
 }

@@ -218,6 +218,14 @@ describe('the StatefulSet of a Recorder', () => {
     expect(JSON.stringify(without)).not.toMatch(/serve\.json|serve-config|PROXY_PROTOCOL/);
   });
 
+  it('never forwards viewers to the word that turns the listener off', () => {
+    const env = [{ name: 'TAILCAST_PROXY_PROTOCOL', value: 'off' }];
+    const { template } = podOf({ enableUI: true, statefulSet: { pod: { container: { env } } } });
+    expect(template.metadata?.annotations?.['tailcast.dev/serve-config']).toContain(
+      '"TCPForward":"127.0.0.77:8080"',
+    );
+  });
+
   it('forwards viewers to the address in the environment, and leaves the listener for viewers to the tailnet', () => {
     const env = [
       { name: 'TAILCAST_READ_LISTEN', value: '127.0.0.1:8081' },
