@@ -71,8 +71,11 @@ const MAX_EXTRA_HEADERS = 64;
  * port-forward.
  */
 export const PORT_FORWARD_RATE = { perSecond: 32 * 1024, burst: 64 * 1024 } as const;
-/** Maximum wait of a caller. Only a caller with several port-forwards reaches it. */
-const MAX_WAIT_MS = 5000;
+/**
+ * Maximum wait of a caller. Only a caller with several busy port-forwards reaches it. The session that then opens a
+ * connection ends.
+ */
+const MAX_WAIT_MS = 15_000;
 const TOO_MANY_STREAMS = 'your port-forwards open too many connections per second';
 /** Number of bytes of a SYN_STREAM frame before its header block. */
 const SYN_STREAM_BYTES = 18;

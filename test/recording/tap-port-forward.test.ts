@@ -107,7 +107,7 @@ describe('port-forward tap', () => {
       const wire = (bytes: Buffer): Buffer => (transport === 'spdy' ? bytes : inMessages(bytes, 1000));
       expect(tap().input(wire(connections(200)), NO_BYTES).recorded).toBeUndefined();
       expect(tap().input(wire(connections(400)), NO_BYTES).recorded).toBeInstanceOf(Promise);
-      expect(() => tap().input(wire(connections(4000)), NO_BYTES)).toThrow(
+      expect(() => tap().input(wire(connections(8000)), NO_BYTES)).toThrow(
         expect.objectContaining({ code: 'SESSION_LIMIT' }),
       );
     }
