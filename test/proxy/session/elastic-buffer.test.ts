@@ -76,33 +76,55 @@ async function brittle(fails: { write?: boolean; read?: boolean }): Promise<Spil
 }
 
 describe('elastic buffer', () => {
-  it('returns everything in order, in pieces of any size, through memory and file', async () => {
-    await fc.assert(
-      fc.asyncProperty(
-        fc.array(fc.tuple(fc.integer({ min: 1, max: 90_000 }), fc.boolean(), fc.boolean()), {
-          maxLength: 40,
-        }),
-        async (steps) => {
-          const { buffer, memory, disk, takeAll } = open();
-          const given: Buffer[] = [];
-          const taken: Uint8Array[] = [];
-          for (const [size, takes, together] of steps) {
-            const chunk = randomBytes(size);
-            given.push(chunk);
-            buffer.push(chunk);
-            if (takes) taken.push(take(buffer, size, together) ?? new Uint8Array(0));
-            if (takes) await new Promise((resolve) => setImmediate(resolve));
-          }
-          taken.push(await takeAll());
-          expect(Buffer.concat(taken).equals(Buffer.concat(given))).toBe(true);
-          expect(memory.bytes).toBe(0);
-          buffer.close();
-          expect(disk.bytes).toBe(0);
-        },
-      ),
-      { numRuns: 30 },
-    );
-  });
+  it.each([
+    ['', {}],
+    [', with scarce memory and disk', { blocks: [2, 8] }],
+    [', with scarce memory and a file that cannot be written', { blocks: [2, 8], write: true }],
+  ] as const)(
+    'returns everything in order, in pieces of any size, through memory and file%s',
+    async (_, given) => {
+      const {
+        blocks,
+        write = false,
+      }: { readonly blocks?: readonly [number, number]; readonly write?: boolean } = given;
+      const scarce = (): Parameters<typeof open>[0] => ({
+        ...(blocks === undefined
+          ? {}
+          : {
+              shares: {
+                memory: new Shares(blocks[0] * BLOCK_BYTES),
+                disk: new Shares(blocks[1] * BLOCK_BYTES),
+              },
+            }),
+        ...(write ? { openFile: () => brittle({ write }) } : {}),
+      });
+      await fc.assert(
+        fc.asyncProperty(
+          fc.array(fc.tuple(fc.integer({ min: 1, max: 90_000 }), fc.boolean(), fc.boolean()), {
+            maxLength: 40,
+          }),
+          async (steps) => {
+            const { buffer, memory, disk, takeAll } = open(scarce());
+            const pushed: Buffer[] = [];
+            const taken: Uint8Array[] = [];
+            for (const [size, takes, together] of steps) {
+              const chunk = randomBytes(size);
+              pushed.push(chunk);
+              buffer.push(chunk);
+              if (takes) taken.push(take(buffer, size, together) ?? new Uint8Array(0));
+              if (takes) await new Promise((resolve) => setImmediate(resolve));
+            }
+            taken.push(await takeAll());
+            expect(Buffer.concat(taken).equals(Buffer.concat(pushed))).toBe(true);
+            expect(memory.bytes).toBe(0);
+            buffer.close();
+            expect(disk.bytes).toBe(0);
+          },
+        ),
+        { numRuns: 30 },
+      );
+    },
+  );
 
   it('uses returned disk space even if it was not full when the space was refused', async () => {
     const shares = { memory: new Shares(1 << 26), disk: new Shares(128 * BLOCK_BYTES) };
