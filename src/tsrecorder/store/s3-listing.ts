@@ -105,14 +105,17 @@ class Listing implements S3Listing {
     // Start at full seconds, because a name without a fraction sorts before names with a fraction of the same second.
     const start = new Date(Math.max(0, since)).toISOString().slice(0, 19);
     const listed = await Promise.all(
-      folders.map((folder) => limiter.run(() => listObjects(bucket, folder, start))),
+      folders.map(async (folder) => ({
+        folder,
+        objects: await limiter.run(() => listObjects(bucket, folder, start)),
+      })),
     );
     // A mark is stored before its recording, so each listed recording already has its mark.
     const marks = await listMarks(bucket);
     const found = new Map<string, readonly StoredRecording[]>();
-    for (const [at, folder] of folders.entries()) {
+    for (const { folder, objects } of listed) {
       const before = this.#known.get(folder) ?? [];
-      found.set(folder, await recordingsIn(listed[at]!, { start, before, marks }));
+      found.set(folder, await recordingsIn(objects, { start, before, marks }));
     }
     return found;
   }
