@@ -111,7 +111,8 @@ describe('a recorder that is killed', () => {
       const seeds = [1, 2, 3].map((index) => round * 10 + index);
       const uploads = seeds.map(() => openUpload(process));
       const floods = uploads.map((upload, index) => flood(upload, seeds[index]!));
-      await uploads[0]!.ack(({ ack }) => ack > 0);
+      // every second recorder is killed as soon as it has acknowledged anything
+      await uploads[0]!.ack(({ ack }) => ack > (round % 2) * 20_000);
       await new Promise((resolve) => setTimeout(resolve, (round * 37) % 150));
       await kill(process);
       for (const [index, upload] of uploads.entries()) {
@@ -139,9 +140,7 @@ describe('a recorder that is killed', () => {
         total += acked;
       }
     }
-    // the minimum is low, because the number of bytes that are acknowledged before each kill depends on the machine's
-    // load
-    expect(total).toBeGreaterThan(100_000);
+    expect(total).toBeGreaterThan(5 * 20_000);
     await rig.recorder.close();
     const store = await createDiskStore(directory, { readOnly: true });
     const { findings, unfinished } = await verifyStore({
