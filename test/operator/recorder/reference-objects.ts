@@ -28,9 +28,18 @@ const metadata = ({ name, uid }: Owner, own: string) => ({
 
 const encode = (text: string): string => Buffer.from(text).toString('base64');
 
-/** Returns the state of a joined node, in the format of the embedded tailscaled. */
-export function referenceState(nodeId: string, loginName: string): Readonly<Record<string, string>> {
+/**
+ * Returns the state of a joined node, in the format of the embedded tailscaled.
+ *
+ * @param machineKey private machine key of the node in base64. Default: none
+ */
+export function referenceState(
+  nodeId: string,
+  loginName: string,
+  machineKey?: string,
+): Readonly<Record<string, string>> {
   return {
+    ...(machineKey === undefined ? {} : { _machinekey: machineKey }),
     '_current-profile': encode('profile-1'),
     'profile-1': encode(
       JSON.stringify({ Config: { NodeID: nodeId, UserProfile: { LoginName: loginName } } }),

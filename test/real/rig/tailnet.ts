@@ -1,6 +1,6 @@
 /** A tailnet of real programs on the loopback interface: headscale as control server, tailscaled in userspace mode. */
 import { execFile } from 'node:child_process';
-import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import { mkdirSync, symlinkSync, writeFileSync, readFileSync } from 'node:fs';
 import { once } from 'node:events';
 import { type Socket, connect } from 'node:net';
 import { join } from 'node:path';
@@ -20,6 +20,8 @@ export interface TailnetNode {
   readonly socksPort: number;
   readonly httpProxyPort: number;
   readonly program: Program;
+  /** Returns the private machine key in base64, as tailscaled stores it in its state. */
+  machineKey(): string;
   /**
    * Connects to a tailnet address as a program on this node would.
    *
@@ -289,6 +291,12 @@ async function startNode(
     socksPort,
     httpProxyPort,
     program,
+    machineKey() {
+      const state = JSON.parse(readFileSync(join(home, 'tailscaled.state'), 'utf8')) as {
+        readonly _machinekey: string;
+      };
+      return state._machinekey;
+    },
     connect: (address, targetPort) => connectThrough(httpProxyPort, address, targetPort),
     cli,
   };

@@ -338,7 +338,7 @@ describe('the rehearsal of a migration', () => {
     const { metadata } = (await cluster.api('GET', `${TAILSCALE}/recorders/adopted`)) as {
       metadata: { name: string; uid: string };
     };
-    const state = referenceState(String(known?.id), node.dnsName);
+    const state = referenceState(String(known?.id), node.dnsName, node.machineKey());
     for (const object of referenceObjects(metadata, { command: ['sleep', 'infinity'], state }))
       await create(cluster, object, '?fieldManager=operator');
     const before = await statefulSet();

@@ -411,7 +411,7 @@ describe('what the reference operator left behind', () => {
     const { metadata } = await get('adopted');
     const objects = referenceObjects(metadata, {
       command: ['sleep', 'infinity'],
-      state: referenceState(String(known?.id), node.dnsName),
+      state: referenceState(String(known?.id), node.dnsName, node.machineKey()),
     });
     for (const object of objects) await create(cluster, object, '?fieldManager=operator');
     const before = (await cluster.api('GET', `${APPS}/statefulsets/adopted`)) as {
@@ -479,6 +479,7 @@ describe('headscale', () => {
     await expect(control.device(String(watcher?.id))).resolves.toEqual({
       hostname: 'watcher',
       addresses: [...tailnet.node('watcher').addresses],
+      machineKey: expect.stringMatching(/^mkey:[0-9a-f]{64}$/),
     });
     const refused = createHeadscaleControl({
       baseUrl,
