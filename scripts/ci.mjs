@@ -2,8 +2,8 @@
 // failed or flaky test, and the numbers of flaky, passed, failed and skipped tests. The exit code is not zero if a test
 // failed, a step failed or took too long, or no test of a suite passed.
 //
-// `node scripts/ci.mjs` runs the checks for each change. It takes 35 minutes if the peer programs are cached, and 60
-// minutes otherwise.
+// `node scripts/ci.mjs` runs the checks for each change. It takes about 55 minutes if the peer programs are cached, and
+// longer otherwise.
 //
 // `node scripts/ci.mjs --nightly` runs everything else: all suites with real peers, faults, mutants, evidence and fuzzing.
 import { spawn } from 'node:child_process';
