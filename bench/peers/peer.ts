@@ -50,7 +50,7 @@ const COUNTERPARTS: Partial<Record<PeerName, BeforeName>> = {
   'tailcast-durable-first': 'before-durable-first',
 };
 
-/** Returns the same proxy from the checkout that `--before` names; undefined if there is none. */
+/** Returns the name of the same proxy in the checkout of `--before`, or undefined if it has no such proxy. */
 export function counterpartOf(name: PeerName): BeforeName | undefined {
   return COUNTERPARTS[name];
 }

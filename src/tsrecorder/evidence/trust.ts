@@ -10,7 +10,7 @@ import type { PublicKey } from './signing-key.ts';
 /**
  * Returns the trust level of a recording.
  *
- * @param text sidecar of the recording; undefined if there is none
+ * @param text sidecar of the recording; undefined if the recording has no sidecar
  * @param key name of the cast in the store
  * @param bytes length of the cast
  * @param trusted public keys of the trusted recorders, with key ids as map keys

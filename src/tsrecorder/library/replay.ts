@@ -76,7 +76,7 @@ export interface Presentation {
   readonly withoutTerminal: boolean;
 }
 
-/** Returns the reasons why the cast of a recording must be changed for players. Returns undefined if there are none. */
+/** Returns the reasons why players need a changed cast of a recording, or undefined if the stored cast suits them. */
 export function presentationOf({ recording, resizeOrder }: CatalogEntry): Presentation | undefined {
   const rowsFirst = resizeOrder === 'rowsFirst';
   const withoutTerminal = recording.width === 0 || recording.height === 0;

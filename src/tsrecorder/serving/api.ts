@@ -75,7 +75,7 @@ export interface ApiOptions extends ListsApiOptions {
   readonly trusted: ReadonlyMap<string, PublicKey>;
   readonly hosts: Hosts;
   readonly log: Logger;
-  /** Directory of the built player; undefined if there is none. */
+  /** Directory of the built player; undefined if this recorder has no player. */
   readonly playerDirectory: string | undefined;
 }
 

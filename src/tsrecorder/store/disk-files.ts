@@ -27,9 +27,9 @@ const ABSENT = ['ENOENT', 'ENOTDIR', 'ENAMETOOLONG'] as const;
 const MAX_REPORTED = 1000;
 
 export interface DiskFiles {
-  /** Opens a regular file for reading. @returns undefined if there is none */
+  /** Opens a regular file for reading. @returns undefined if no regular file exists */
   open(path: string): Promise<FileHandle | undefined>;
-  /** Returns the status of a regular file; undefined if there is none. */
+  /** Returns the status of a regular file, or undefined if no regular file exists. */
   stat(path: string): Promise<Stats | undefined>;
   /** Returns true if no folder between the store directory and `path` is a symbolic link. */
   isInside(path: string): Promise<boolean>;

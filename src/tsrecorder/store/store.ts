@@ -15,7 +15,7 @@ export interface FinishedUpload {
   /** Path and length of the durable recording. */
   readonly castPath: string;
   readonly castBytes: number;
-  /** Path of the durable notes; undefined if there are none. */
+  /** Path of the durable notes; undefined if the upload has no notes. */
   readonly notesPath: string | undefined;
   readonly notesBytes: number;
   /** The sidecar document. */
