@@ -35,9 +35,9 @@ const MAY_HOLD_LONG = /\d{16}/;
 const STRING_OR_NUMBER = /"[^"\\]*(?:\\.[^"\\]*)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
 /**
  * Prefix of long integers that were converted to strings. It is random, so that no string of the input can
- * start with it.
+ * start with it. NOTE: pages over plain HTTP have no `crypto.randomUUID`.
  */
-const LONG = `${globalThis.crypto.randomUUID()}:`;
+const LONG = `${globalThis.crypto.getRandomValues(new Uint32Array(4)).join('.')}:`;
 
 /**
  * Converts long integers to strings. NOTE: A reviver of `JSON.parse` would also get the digits, but it is not used,

@@ -4,6 +4,7 @@ import { readFileSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { accessibilityFaults } from '../support/axe.ts';
+import { PLAIN_HOST } from '../support/browser.ts';
 import { captureAll } from '../support/captures.ts';
 import type { CastLine, CastSpec } from '../support/casts.ts';
 import {
@@ -69,6 +70,18 @@ describe('the screen', () => {
       expect(fits).toBe(true);
     }
     expect(await close(page)).toEqual([]);
+  });
+});
+
+describe('a recorder without HTTPS', () => {
+  it('serves list and player to its own page', async () => {
+    const spec = idle();
+    const id = archive().add(spec);
+    const page = await open(archive().url.replace('127.0.0.1', PLAIN_HOST));
+    await page.locator(`tr[data-id="${id}"] a`).first().click();
+    await showsAt(page, spec, 0);
+    // Chromium reports that it ignores a header without HTTPS
+    expect((await close(page)).filter((complaint) => !complaint.includes('Cross-Origin-Opener'))).toEqual([]);
   });
 });
 

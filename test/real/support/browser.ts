@@ -2,12 +2,20 @@
 import { type Browser, type Page, chromium } from 'playwright-core';
 import { ensureDebianProgram } from '../rig/debian.ts';
 
+/** Host name whose pages over plain HTTP have no secure context, unlike pages of a loopback address. */
+export const PLAIN_HOST = 'recorder.example';
+
 export function openBrowser(): Promise<Browser> {
   return chromium.launch({
     executablePath: ensureDebianProgram('chromium'),
     // Chromium's sandbox needs privileges that test machines lack. The browser opens only pages of the tests, so it
     // runs without a sandbox.
-    args: ['--no-sandbox', '--disable-dev-shm-usage', '--disable-gpu'],
+    args: [
+      '--no-sandbox',
+      '--disable-dev-shm-usage',
+      '--disable-gpu',
+      `--host-resolver-rules=MAP ${PLAIN_HOST} 127.0.0.1`,
+    ],
   });
 }
 

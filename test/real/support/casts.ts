@@ -6,6 +6,7 @@ import { PLAYER_DIRECTORY } from '../../../src/compose/player-directory.ts';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import { createRecorder } from '../../../src/compose/recorder-parts.ts';
 import type { RecorderOptions } from '../../../src/compose/recorder-options.ts';
+import { PLAIN_HOST } from './browser.ts';
 
 export type CastLine = readonly [seconds: number, code: string, data: string];
 
@@ -53,6 +54,7 @@ export async function startCastArchive(
     listen: { host: '127.0.0.1', port: 0 },
     directory: folder,
     playerDirectory: PLAYER_DIRECTORY,
+    hostNames: [PLAIN_HOST],
     identify: async () => ({ kind: 'refused', reason: 'this archive is only read' }),
     identifyViewer: async () => ({
       node: 'auditor.example.ts.net',
