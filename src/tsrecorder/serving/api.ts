@@ -95,7 +95,8 @@ export const SECURITY_HEADERS = {
     "frame-ancestors 'none'",
   ].join('; '),
   'x-content-type-options': 'nosniff',
-  'referrer-policy': 'no-referrer',
+  // `isOwnPage` checks the `Referer` header
+  'referrer-policy': 'same-origin',
   'cross-origin-opener-policy': 'same-origin',
   'cross-origin-resource-policy': 'same-origin',
   'permissions-policy': 'camera=(), geolocation=(), microphone=()',
@@ -248,7 +249,7 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
  * name of the viewer.
  */
 function checkHostAndMethod(
-  { url, method, headers, socket }: FastifyRequest,
+  { url, method, headers, socket, routeOptions }: FastifyRequest,
   hosts: ApiOptions['hosts'],
 ): void {
   if (HEALTH.includes(url)) return;
@@ -258,19 +259,25 @@ function checkHostAndMethod(
     method === 'POST' &&
     (url === REBUILD_PATH || url === SEARCHES_PATH || REVIEW_PATH.test(url) || ORDER_PATH.test(url));
   if (!isRead && !isWritable) throw new TailcastError('METHOD_REFUSED');
-  if (url.startsWith('/api/') && !isOwnPage(headers, hosts, isRead))
+  // The router decodes `%61pi`, so the raw address does not show whether a request uses the API.
+  if (routeOptions.url?.startsWith('/api/') === true && !isOwnPage(headers, hosts, isRead))
     throw new TailcastError('VIEW_REFUSED', 'the request comes from a page of another site');
 }
 
-/** True unless the browser reports that a page of another site caused the request. */
+/**
+ * Returns false if a browser sends the request for a page of another site. Browsers send `Sec-Fetch-Site` only with
+ * HTTPS and to loopback addresses. Without this header, a browser must name an own page in `Origin` or `Referer`.
+ */
 function isOwnPage(
-  { origin, host, 'sec-fetch-site': site }: FastifyRequest['headers'],
+  { origin, host, referer, 'user-agent': agent, 'sec-fetch-site': site }: FastifyRequest['headers'],
   hosts: ApiOptions['hosts'],
   isRead: boolean,
 ): boolean {
+  if (!hosts.acceptsOrigin(origin, host)) return false;
   // A browser sends `none` if the user enters the address.
-  const isOwnSite = site === undefined || site === 'same-origin' || (site === 'none' && isRead);
-  return isOwnSite && hosts.acceptsOrigin(origin, host);
+  if (site !== undefined) return site === 'same-origin' || (site === 'none' && isRead);
+  if (origin !== undefined || agent?.startsWith('Mozilla/') !== true) return true;
+  return hosts.acceptsOrigin(URL.parse(referer ?? '')?.origin ?? 'null', host);
 }
 
 function addPlayer(app: FastifyInstance, playerDirectory: string): void {

@@ -13,9 +13,8 @@ export interface Hosts {
    */
   accepts(host: string | undefined, localAddress: string | undefined): boolean;
   /**
-   * True if an `Origin` header names this page: the host and port of the `Host` header, or one of the configured names.
-   * True without the header, because only changes and WebSocket handshakes need this check, and browsers always send
-   * the header with these requests.
+   * True if an `Origin` header names this page: the host and port of the `Host` header, or one of the configured names
+   * without a port. True without the header.
    */
   acceptsOrigin(origin: string | undefined, host: string | undefined): boolean;
 }
@@ -38,9 +37,9 @@ export function createHosts(names: readonly string[]): Hosts {
     accepts,
     acceptsOrigin(origin, host) {
       if (origin === undefined) return true;
-      const [, authority = '', name = ''] =
-        /^https?:\/\/(([^/:]+|\[[^/\]]+\])(?::\d{1,5})?)$/.exec(origin) ?? [];
-      return authority !== '' && (authority === host?.toLowerCase() || configured.has(name));
+      const [, authority = ''] = /^https?:\/\/((?:[^/:]+|\[[^/\]]+\])(?::\d{1,5})?)$/.exec(origin) ?? [];
+      // Other ports of a configured name may belong to other services.
+      return authority !== '' && (authority === host?.toLowerCase() || configured.has(authority));
     },
   };
 }

@@ -199,6 +199,19 @@ describe('the recorder', () => {
     expect(await settled(() => rig.get(`/api/v1/recordings/${id}/playback`))).toBe(first);
   });
 
+  it('creates the index again after a file with the same size and time took the place of the recording', async () => {
+    await using rig = await createRig();
+    const text = (word: string): string => `${HEAD}[0.1,"o","${word}\\r\\n"]\n`;
+    const id = await put(rig.directory, text('forged'));
+    const path = join(rig.directory, 'nX', '2026-01-02T03:04:05.000000000Z.cast');
+    await utimes(path, 1_800_000_000, 1_800_000_000);
+    const transcript = (): Promise<string> => settled(() => rig.get(`/api/v1/recordings/${id}/transcript`));
+    expect(await transcript()).toContain('forged');
+    await writeFile(path, text('honest'));
+    await utimes(path, 1_800_000_000, 1_800_000_000);
+    await expect.poll(transcript).toContain('honest');
+  });
+
   it('reports that an invalid recording has no index, and continues', async () => {
     await using rig = await createRig();
     const id = await put(rig.directory, 'no header\n');

@@ -107,7 +107,7 @@ describe('a recording', () => {
       expect(policy).not.toMatch(/unsafe-inline|unsafe-eval|\*/);
       expect(headers).toMatchObject({
         'x-content-type-options': 'nosniff',
-        'referrer-policy': 'no-referrer',
+        'referrer-policy': 'same-origin',
       });
     }
     expect((await rig.get('/')).body).toMatch('<title>player');
