@@ -23,6 +23,8 @@ let stores: readonly [string, string];
 let one: Rig;
 let two: Rig;
 let keys: readonly string[];
+/** Addresses of the two recorders during the session. */
+let addresses: readonly string[];
 
 async function run(...args: readonly string[]): Promise<{ readonly code: number; readonly out: string }> {
   let out = '';
@@ -43,7 +45,7 @@ beforeAll(async () => {
   stores = [join(root, 'one'), join(root, 'two')];
   one = await createRig({ timing: { resumeGraceMs: 60_000, listRefreshMs: 0 } }, stores[0]);
   two = await createRig({ timing: { listRefreshMs: 0 } }, stores[1]);
-  const addresses = [one, two].map(({ recorder }) => `127.0.0.1:${recorder.address.port}`);
+  addresses = [one, two].map(({ recorder }) => `127.0.0.1:${recorder.address.port}`);
   const client = createRecorderClient({
     dial: dialLoopback,
     nowMs: () => performance.now(),
@@ -86,8 +88,14 @@ afterAll(async () => {
 describe('a session whose parts are in two stores', () => {
   it('says in each list which bytes of which session are there', async () => {
     const [[first], [second]] = await Promise.all([one.list(), two.list()]);
-    expect(first).toMatchObject({ state: 'interrupted', part: { number: 1, from: 0 } });
-    expect(second).toMatchObject({ state: 'interrupted', result: '3', part: { number: 2 } });
+    const [here = '', there = ''] = addresses;
+    expect(first).toMatchObject({ state: 'interrupted', part: { number: 1, from: 0, after: [there] } });
+    expect(first?.problem).toContain(`the session may continue at ${there}`);
+    expect(second).toMatchObject({ state: 'interrupted', result: '3', part: { number: 2, before: here } });
+    expect(second?.part).not.toHaveProperty('after');
+    expect(second?.problem).toMatch(
+      new RegExp(String.raw`^\d+ bytes of the upload are with the recorder at ${here}, or lost$`),
+    );
     expect(second?.part?.session).toBe(first?.part?.session);
     expect(second?.part?.from).toBeLessThanOrEqual(first?.part?.to ?? 0);
   });
@@ -102,6 +110,7 @@ describe('a session whose parts are in two stores', () => {
     const lines = listed.out.trim().split('\n');
     expect(lines).toHaveLength(1);
     expect(JSON.parse(lines[0] ?? '')).toMatchObject({ state: 'completed', result: '3' });
+    expect(listed.out).not.toContain('"problem"');
     const played = await run('play', 'latest', '--raw', '--speed', '1000', ...places());
     expect([played.code, played.out]).toEqual([0, 'firstsecond']);
   });
@@ -112,6 +121,14 @@ describe('a session whose parts are in two stores', () => {
     await two.recorder.close();
     const both = await run('verify', ...stores, ...named);
     expect([both.code, both.out]).toEqual([0, expect.stringContaining('all stores: verified')]);
+    expect(both.out).not.toContain('part-');
+    // with only the first store, `verify` finds no fault, and names the recorder that may have the rest
+    const start = await run('verify', stores[0], '--key', keys[0] ?? '');
+    expect(start.code).toBe(0);
+    expect(start.out).toMatch(
+      /notice part-after: its session was interrupted at byte \d+; it may continue at /,
+    );
+    expect(start.out).toContain(`at ${addresses[1]}: name its store as well`);
     const alone = await run('verify', stores[1], '--key', keys[1] ?? '');
     expect(alone.code).toBe(0);
     expect(alone.out).toMatch(

@@ -16,25 +16,20 @@ import { writeKubeconfig } from '../support/kubectl.ts';
 import { gatewaySettings } from '../support/settings.ts';
 
 export interface Product {
-  readonly directory: string;
   /** Path of a kubeconfig that uses the gateway. */
   readonly kubeconfig: string;
-  /** Path of a kubeconfig that uses the cluster directly. */
-  readonly directKubeconfig: string;
   readonly recordings: () => Promise<readonly StoredRecording[]>;
   /**
-   * Runs `work`, waits until the recording of its session is stored, and returns both. It finds the session by its kind
-   * and by its pod or a word of its command, because sessions of earlier commands (such as `kubectl cp`) may end late.
+   * Runs `work`, waits until the recording of its session is stored, and returns both. It finds the session by a part of
+   * its command.
    */
   readonly recorded: <T>(
-    session: { readonly kind: string; readonly command?: string; readonly pod?: string },
+    inCommand: string,
     work: () => Promise<T>,
   ) => Promise<{ readonly result: T; readonly recording: StoredRecording }>;
   readonly cast: (id: string) => Promise<readonly (readonly unknown[])[]>;
   readonly header: (id: string) => Promise<Record<string, unknown>>;
   readonly notes: (id: string) => Promise<string>;
-  /** The exact output bytes: text output is read from the cast, binary output from the notes. */
-  readonly bytes: (id: string) => Promise<Buffer>;
   close(): Promise<void>;
 }
 
@@ -49,9 +44,7 @@ export interface StoredRecording {
   readonly source: { readonly user?: string };
 }
 
-export async function startProduct(
-  options: { readonly rule?: Record<string, unknown> } = {},
-): Promise<Product> {
+export async function startProduct(): Promise<Product> {
   const directory = await mkdtemp(join(tmpdir(), 'tailcast-e2e-'));
   const log = createSilentLogger();
   await using stack = new AsyncDisposableStack();
@@ -80,7 +73,6 @@ export async function startProduct(
     token: cluster.adminToken,
   };
   await writeFile(upstream, mergeKubeconfig(undefined, entry, upstream), { mode: 0o600 });
-  const rule = options.rule ?? { enforceRecorder: true };
   const identity: Identity = {
     kind: 'user',
     nodeId: 'nLAPTOP',
@@ -96,7 +88,7 @@ export async function startProduct(
           {
             impersonate: { groups: ['system:masters'] },
             recorderAddrs: [`${recorder.address.host}:${recorder.address.port}`],
-            ...rule,
+            enforceRecorder: true,
           },
         ],
       ],
@@ -113,12 +105,6 @@ export async function startProduct(
   const url = `https://127.0.0.1:${gateway.port}`;
   // Writes a kubeconfig in the format of `tailcast kubeconfig`. Without a token kubectl asks for a user name.
   const kubeconfig = await writeKubeconfig({ directory, url, caPem: gateway.caPem ?? '', token: 'unused' });
-  const directKubeconfig = await writeKubeconfig({
-    directory,
-    url: cluster.url,
-    caPem: cluster.caPem,
-    token: cluster.adminToken,
-  });
   const get = async (path: string): Promise<Response> => {
     const response = await fetch(new URL(`/api/v1/${path}`, recorder.url));
     if (!response.ok) throw new Error(`${path}: ${response.status} ${await response.text()}`);
@@ -130,22 +116,16 @@ export async function startProduct(
     (await (await get(`recordings/${id}/cast`)).text()).trimEnd().split('\n');
   const owned = stack.move();
   return {
-    directory,
     kubeconfig,
-    directKubeconfig,
     recordings,
-    async recorded(session, work) {
+    async recorded(inCommand, work) {
       const before = new Set((await recordings()).map(({ id }) => id));
       const result = await work();
       // The client may exit before the recorder has received the first byte or has stored the file.
       for (;;) {
         const found = (await recordings()).find(
-          ({ id, kind, state, command = '', kubernetes }) =>
-            !before.has(id) &&
-            kind === session.kind &&
-            state !== 'running' &&
-            command.includes(session.command ?? '') &&
-            (session.pod === undefined || kubernetes?.pod === session.pod),
+          ({ id, state, command = '' }) =>
+            !before.has(id) && state !== 'running' && command.includes(inCommand),
         );
         // The sidecar is stored last.
         if (
@@ -159,17 +139,6 @@ export async function startProduct(
     cast: async (id) => (await lines(id)).slice(1).map((line) => JSON.parse(line) as unknown[]),
     header: async (id) => JSON.parse((await lines(id))[0] ?? '') as Record<string, unknown>,
     notes: async (id) => (await get(`recordings/${id}/notes`)).text(),
-    async bytes(id) {
-      const raw = rawByOffset(await (await get(`recordings/${id}/notes`)).text());
-      const parts: Buffer[] = [];
-      let offset = 0;
-      for (const line of await lines(id)) {
-        const [, code, data] = offset === 0 ? [] : (JSON.parse(line) as unknown[]);
-        if (code === 'o') parts.push(raw.get(offset) ?? Buffer.from(String(data)));
-        offset += Buffer.byteLength(line) + 1;
-      }
-      return Buffer.concat(parts);
-    },
     close: () => owned.disposeAsync(),
   };
 }
@@ -180,14 +149,4 @@ export function outputOf(cast: readonly (readonly unknown[])[]): string {
     .filter(([, code]) => code === 'o')
     .map(([, , data]) => String(data))
     .join('');
-}
-
-/** Returns the bytes of the notes of kind `raw`, by the offset of their line in the cast. */
-function rawByOffset(notes: string): ReadonlyMap<number, Buffer> {
-  const found = new Map<number, Buffer>();
-  for (const line of notes.split('\n').filter((text) => text !== '')) {
-    const { at, note } = JSON.parse(line) as { at?: number; note?: { kind: string; base64: string } };
-    if (at !== undefined && note?.kind === 'raw') found.set(at, Buffer.from(note.base64, 'base64'));
-  }
-  return found;
 }
