@@ -3,9 +3,6 @@
  * must either deliver the response without internal headers or fail that request. Requests of other users must
  * continue, and the next request must get its own response.
  */
-import { once } from 'node:events';
-import { request, type IncomingMessage } from 'node:http';
-import { connect as connectHttp2 } from 'node:http2';
 import type { Socket } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import {
@@ -17,6 +14,7 @@ import {
   type Witness,
 } from './ingress-rig.ts';
 import { honestAnswer, HTTP2_ANSWERS } from './http2-shapes.ts';
+import { askHttp1, askHttp2, type Seen, type Verdict } from './node-clients.ts';
 
 let rig: IngressRig;
 let witness: Witness;
@@ -29,74 +27,14 @@ afterAll(async () => {
   await rig.close();
 });
 
-interface Seen {
-  readonly status: number;
-  readonly body: string;
-  readonly whole: boolean;
-  readonly fields: readonly string[];
-  readonly trailers: readonly string[];
-}
 type Protocol = 'h1' | 'h2' | 'websocket';
 
 async function ask(protocol: Protocol, host: string): Promise<Seen> {
-  if (protocol === 'h2') return askHttp2(host);
-  const socket = await rig.connect('h1');
+  if (protocol === 'h2') return askHttp2(await rig.connect('h2'), { scheme: 'http', host });
   const upgrade = ['Connection', 'Upgrade', 'Upgrade', 'websocket', 'Sec-WebSocket-Version', '13'];
-  const asking = request({
-    createConnection: () => socket,
-    maxHeaderSize: 1024 * 1024,
-    headers: ['Host', host, ...(protocol === 'websocket' ? upgrade : [])] as never,
-  });
-  asking.end();
-  try {
-    const [response, opened] = (await Promise.race([
-      once(asking, 'response'),
-      once(asking, 'upgrade'),
-      once(asking, 'error').then(([error]) => Promise.reject(error as Error)),
-    ]).catch(() => [])) as [IncomingMessage?, Socket?];
-    if (response === undefined) return { status: 0, body: '', whole: false, fields: [], trailers: [] };
-    const { statusCode: status = 0, rawHeaders: fields } = response;
-    if (opened !== undefined) return { status, body: '', whole: true, fields, trailers: [] };
-    asking.on('error', () => {});
-    let body = '';
-    response.on('data', (chunk: Buffer) => (body += chunk.toString('latin1')));
-    response.on('error', () => {});
-    await new Promise((resolve) => response.once('close', resolve));
-    return { status, body, whole: response.complete, fields, trailers: response.rawTrailers };
-  } finally {
-    socket.destroy();
-  }
+  return askHttp1(await rig.connect('h1'), ['Host', host, ...(protocol === 'websocket' ? upgrade : [])]);
 }
 
-async function askHttp2(host: string): Promise<Seen> {
-  const socket = await rig.connect('h2');
-  const session = connectHttp2(`http://${host}`, {
-    createConnection: () => socket,
-    settings: { maxHeaderListSize: 1024 * 1024 },
-    maxHeaderListPairs: 1000,
-  });
-  session.on('error', () => {});
-  const stream = session.request({ ':path': '/', ':authority': host }, { endStream: true });
-  let seen: Seen = { status: 0, body: '', whole: false, fields: [], trailers: [] };
-  stream.on('error', () => {});
-  stream.on('response', (headers, _flags, raw: string[]) => {
-    seen = { ...seen, status: Number(headers[':status']), fields: raw.slice(2) };
-  });
-  stream.on('trailers', (_headers, _flags, raw: string[]) => {
-    seen = { ...seen, trailers: raw };
-  });
-  let body = '';
-  stream.on('data', (chunk: Buffer) => (body += chunk.toString('latin1')));
-  await new Promise((resolve) => stream.once('close', resolve));
-  session.destroy();
-  return { ...seen, body, whole: stream.rstCode === 0 };
-}
-
-/**
- * Expected result: the status if the response is delivered; `refused`: the client gets 502; `cut`: the client gets an
- * incomplete response and an error.
- */
-type Verdict = number | 'refused' | 'cut';
 type Script = string | ((socket: Socket) => void);
 
 const ok = (fields: string, body = 'body'): string =>

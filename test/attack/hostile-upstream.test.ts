@@ -3,9 +3,6 @@
  * The gateway must either deliver the response or fail that request. A session of another user must not lose a byte,
  * and the next request of the same user must get its own response.
  */
-import { once } from 'node:events';
-import { request, type IncomingMessage } from 'node:http';
-import { connect as connectHttp2 } from 'node:http2';
 import type { Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -21,17 +18,13 @@ import {
   type Caller,
 } from './arena.ts';
 import type { EchoedRequest } from './echo-api-server.ts';
+import { askHttp1, askHttp2, type Seen, type Verdict } from './node-clients.ts';
 import { EXEC, WEBSOCKET } from './transports.ts';
 
 const WITNESS: Caller = { address: '100.64.0.20', login: 'witness@example.com', groups: ['devs'] };
 const ATTACKED = '/api/v1/namespaces/default/services/s/proxy/x';
 
 type Script = string | ((socket: TLSSocket) => void);
-/**
- * Expected result: the status if the response is delivered; `refused`: the client gets 502; `cut`: the client gets an
- * incomplete response and an error.
- */
-type Verdict = number | 'refused' | 'cut';
 
 const ok = (fields: string, body = 'body'): string =>
   `HTTP/1.1 200 OK\r\n${fields}Content-Length: ${body.length}\r\n\r\n${body}`;
@@ -161,72 +154,26 @@ const OF_UPGRADES: Readonly<Record<string, Verdict>> = {
   'a 204 with a body': 204,
 };
 
-interface Seen {
-  readonly status: number;
-  readonly body: string;
-  readonly whole: boolean;
-  readonly fields: readonly string[];
-}
-
 interface Road {
   readonly name: string;
   readonly method: string;
-  readonly target: string;
+  readonly path: string;
   readonly upgrade: boolean;
-  readonly ask: (arena: Arena, road: Road) => Promise<Seen>;
 }
 
 /** Ways to send a request. The HTTP/2 shell sends no upgrade headers, because HTTP/2 has no upgrades. */
 const ROADS: readonly Road[] = [
-  { name: 'h1 request', method: 'GET', target: ATTACKED, upgrade: false, ask: askHttp1 },
-  { name: 'h2 request', method: 'GET', target: ATTACKED, upgrade: false, ask: askHttp2 },
-  { name: 'h1 upgrade', method: 'GET', target: EXEC, upgrade: true, ask: askHttp1 },
-  { name: 'h2 shell', method: 'POST', target: EXEC, upgrade: false, ask: askHttp2 },
+  { name: 'h1 request', method: 'GET', path: ATTACKED, upgrade: false },
+  { name: 'h2 request', method: 'GET', path: ATTACKED, upgrade: false },
+  { name: 'h1 upgrade', method: 'GET', path: EXEC, upgrade: true },
+  { name: 'h2 shell', method: 'POST', path: EXEC, upgrade: false },
 ];
 
-async function askHttp1(arena: Arena, { method, target, upgrade }: Road): Promise<Seen> {
-  const socket = await connectAs(arena, ALICE, 'http/1.1');
-  const asking = request({
-    method,
-    path: target,
-    createConnection: () => socket,
-    maxHeaderSize: 1024 * 1024,
-    headers: ['Host', GATEWAY_HOST, ...(upgrade ? WEBSOCKET.flat() : [])] as never,
-  });
-  asking.end();
-  try {
-    const [response] = (await once(asking, 'response')) as [IncomingMessage];
-    asking.on('error', () => {});
-    let body = '';
-    response.on('data', (chunk: Buffer) => (body += chunk.toString('latin1')));
-    response.on('error', () => {});
-    await new Promise((resolve) => response.once('close', resolve));
-    return { status: response.statusCode ?? 0, body, whole: response.complete, fields: response.rawHeaders };
-  } finally {
-    socket.destroy();
-  }
-}
-
-async function askHttp2(arena: Arena, { method, target }: Road): Promise<Seen> {
-  const socket = await connectAs(arena, ALICE, 'h2');
-  const session = connectHttp2(`https://${GATEWAY_HOST}`, {
-    createConnection: () => socket,
-    settings: { maxHeaderListSize: 1024 * 1024 },
-    maxHeaderListPairs: 1000,
-  });
-  session.on('error', () => {});
-  const flat = [':method', method, ':path', target, ':scheme', 'https', ':authority', GATEWAY_HOST];
-  const stream = session.request(flat, { endStream: true });
-  let seen: Seen = { status: 0, body: '', whole: false, fields: [] };
-  stream.on('error', () => {});
-  stream.on('response', (headers, _flags, raw: string[]) => {
-    seen = { ...seen, status: Number(headers[':status']), fields: raw };
-  });
-  let body = '';
-  stream.on('data', (chunk: Buffer) => (body += chunk.toString('latin1')));
-  await new Promise((resolve) => stream.once('close', resolve));
-  session.destroy();
-  return { ...seen, body, whole: stream.rstCode === 0 };
+async function ask(road: Road): Promise<Seen> {
+  if (road.name.startsWith('h2'))
+    return askHttp2(await connectAs(arena, ALICE, 'h2'), { ...road, scheme: 'https', host: GATEWAY_HOST });
+  const headers = ['Host', GATEWAY_HOST, ...(road.upgrade ? WEBSOCKET.flat() : [])];
+  return askHttp1(await connectAs(arena, ALICE, 'http/1.1'), headers, road);
 }
 
 let arena: Arena;
@@ -305,7 +252,7 @@ describe.each(ROADS)('an upstream that answers a $name with', (road) => {
   it.each(CASES)('%s', async (what, shape, verdict) => {
     round += 1;
     script = shape;
-    const seen = await road.ask(arena, road);
+    const seen = await ask(road);
     script = undefined;
     expectVerdict(seen, (road.upgrade ? OF_UPGRADES[what] : undefined) ?? verdict);
     await expectUndisturbed(witness, round);
@@ -325,7 +272,7 @@ describe('repeated fields', () => {
     const road = ROADS[1];
     if (road === undefined) throw new Error('unreachable');
     script = later(sent.map((value) => `${name}: ${value}\r\n`).join(''));
-    const { fields } = await road.ask(arena, road);
+    const { fields } = await ask(road);
     script = undefined;
     expect(fields.filter((_, index) => fields[index - 1] === name.toLowerCase())).toEqual(received);
   });
