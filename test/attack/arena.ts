@@ -13,7 +13,6 @@ import type { GatewayOptions } from '../../src/compose/gateway-server.ts';
 import { startGateway } from '../../src/compose/gateway.ts';
 import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
 import { readSettings } from '../../src/config/settings.ts';
-import { mergeKubeconfig } from '../../src/kube/kubeconfig-write.ts';
 import { createLogger } from '../../src/observe/logger.ts';
 import { ByteReader } from '../support/byte-reader.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
@@ -21,6 +20,7 @@ import { startLocalApiDouble, userNode, type LocalApiDouble } from '../support/l
 import { startRecorderDouble, type RecorderDouble } from '../support/recorder-double.ts';
 import { startEchoApiServer, type EchoApiServer } from './echo-api-server.ts';
 import { encodeRequest, exchangeHttp2, type Field } from './raw-http2.ts';
+import { writeKubeconfig } from '../support/kubectl.ts';
 
 export const CAPABILITY = 'tailscale.com/cap/kubernetes';
 export const GATEWAY_HOST = 'gateway.lab.ts.net';
@@ -80,15 +80,8 @@ export async function openArena(
     { impersonate: { groups: CAROL.groups }, recorderAddrs: ['127.0.0.1:1'], enforceRecorder: true },
   ]);
   introduce(localApi, ERIN, [{ impersonate: { groups: ERIN.groups }, recorderAddrs: [recorder.address] }]);
-  const kubeconfig = join(directory, 'kubeconfig');
-  const entry = {
-    name: 'echo',
-    server: `https://localhost:${apiServer.port}`,
-    caPem: authority.caPem,
-    userName: 'gateway',
-    token: GATEWAY_TOKEN,
-  };
-  await writeFile(kubeconfig, mergeKubeconfig(undefined, entry, kubeconfig), { mode: 0o600 });
+  const url = `https://localhost:${apiServer.port}`;
+  const kubeconfig = await writeKubeconfig({ directory, url, caPem: authority.caPem, token: GATEWAY_TOKEN });
   const policyFile = join(directory, 'policy.yaml');
   if (policy !== undefined) await writeFile(policyFile, policy);
   const lines: string[] = [];

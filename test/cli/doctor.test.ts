@@ -5,10 +5,10 @@ import { PassThrough } from 'node:stream';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { runProgram } from '../../src/cli/program.ts';
 import { startDemoCluster, type DemoCluster } from '../../demo/cluster.ts';
-import { mergeKubeconfig } from '../../src/kube/kubeconfig-write.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import { startLocalApiDouble, userNode, type LocalApiDouble } from '../support/local-api-double.ts';
 import { startRecorderDouble, type RecorderDouble } from '../support/recorder-double.ts';
+import { writeKubeconfig } from '../support/kubectl.ts';
 
 interface Report {
   readonly role: string;
@@ -25,15 +25,8 @@ let kubeconfig: string;
 beforeAll(async () => {
   scratch = await mkdtemp(join(tmpdir(), 'doctor-cli-'));
   cluster = await startDemoCluster({ log: createSilentLogger() });
-  kubeconfig = join(scratch, 'kubeconfig');
-  const entry = {
-    name: 'demo',
-    server: cluster.url,
-    caPem: cluster.caPem,
-    userName: 'a',
-    token: cluster.adminToken,
-  };
-  await writeFile(kubeconfig, mergeKubeconfig(undefined, entry, kubeconfig), { mode: 0o600 });
+  const { url, caPem, adminToken: token } = cluster;
+  kubeconfig = await writeKubeconfig({ directory: scratch, url, caPem, token });
   localApi = await startLocalApiDouble();
   recorder = await startRecorderDouble();
   const self = {

@@ -1,5 +1,5 @@
 /** A complete gateway in this process, in front of a double of an API server. */
-import { mkdtemp, readdir, writeFile } from 'node:fs/promises';
+import { mkdtemp, readdir } from 'node:fs/promises';
 import { Agent, request } from 'node:https';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -8,11 +8,11 @@ import { startGateway, type RunningGateway } from '../../src/compose/gateway.ts'
 import { openPortal } from '../../src/compose/portal.ts';
 import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
 import { GATEWAY_STATE_FORMAT, markFormat } from '../../src/folder-format.ts';
-import { mergeKubeconfig } from '../../src/kube/kubeconfig-write.ts';
 import { createLogger } from '../../src/observe/logger.ts';
 import { person } from '../proxy/rig.ts';
 import { startApiServerDouble, type ApiServerDouble } from '../support/api-server-double.ts';
 import { settingsOf } from '../support/settings.ts';
+import { writeKubeconfig } from '../support/kubectl.ts';
 
 interface Started {
   readonly gateway: RunningGateway;
@@ -29,10 +29,8 @@ async function start(
   const upstream = await startApiServerDouble();
   onTestFinished(() => upstream.close());
   const directory = await mkdtemp(join(tmpdir(), 'tailcast-gateway-'));
-  const kubeconfig = join(directory, 'kubeconfig');
-  const entry = { name: 'up', server: `https://127.0.0.1:${upstream.port}`, caPem: upstream.caPem };
-  const text = mergeKubeconfig(undefined, { ...entry, userName: 'gateway', token: 'secret' }, kubeconfig);
-  await writeFile(kubeconfig, text, { mode: 0o600 });
+  const url = `https://127.0.0.1:${upstream.port}`;
+  const kubeconfig = await writeKubeconfig({ directory, url, caPem: upstream.caPem, token: 'secret' });
   const lines: string[] = [];
   const log = createLogger({ level: 'info', destination: { write: (line) => void lines.push(line) } });
   const startOne = async (own: Readonly<Record<string, unknown>>): Promise<RunningGateway> => {

@@ -1,4 +1,4 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
@@ -10,10 +10,10 @@ import { startGateway } from '../../src/compose/gateway.ts';
 import { assertPrivateProxyListener } from '../../src/tailnet/proxied-listener.ts';
 import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
 import { readSettings } from '../../src/config/settings.ts';
-import { mergeKubeconfig } from '../../src/kube/kubeconfig-write.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 import { startLocalApiDouble } from '../support/local-api-double.ts';
+import { writeKubeconfig } from '../support/kubectl.ts';
 
 const REACHABLE = [
   '127.0.0.1',
@@ -73,10 +73,8 @@ describe('a listener that believes PROXY headers', () => {
   it('is refused when a gateway starts', async () => {
     const localApi = await startLocalApiDouble();
     const directory = await mkdtemp(join(tmpdir(), 'tailcast-listener-'));
-    const kubeconfig = join(directory, 'kubeconfig');
     const { caPem } = await createTestAuthority();
-    const entry = { name: 'up', server: 'https://127.0.0.1:1', caPem, userName: 'gateway', token: 'none' };
-    await writeFile(kubeconfig, mergeKubeconfig(undefined, entry, kubeconfig), { mode: 0o600 });
+    const kubeconfig = await writeKubeconfig({ directory, url: 'https://127.0.0.1:1', caPem, token: 'none' });
     const starting = startGateway({
       config: readSettings(GATEWAY_SETTINGS, {
         flags: new Map<string, unknown>([

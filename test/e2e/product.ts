@@ -8,10 +8,8 @@ import { startGateway } from '../../src/compose/gateway.ts';
 import { loopbackUploader } from '../../src/compose/recorder-identities.ts';
 import { startRecorder } from '../../src/compose/recorder.ts';
 import { startDemoCluster } from '../../demo/cluster.ts';
-import { mergeKubeconfig } from '../../src/kube/kubeconfig-write.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import type { Identity } from '../../src/tailnet/identity.ts';
-import { writeFile } from 'node:fs/promises';
 import { writeKubeconfig } from '../support/kubectl.ts';
 import { gatewaySettings } from '../support/settings.ts';
 
@@ -20,8 +18,8 @@ export interface Product {
   readonly kubeconfig: string;
   readonly recordings: () => Promise<readonly StoredRecording[]>;
   /**
-   * Runs `work`, waits until the recording of its session is stored, and returns both. It finds the session by a part of
-   * its command.
+   * Runs `work`, waits until the recording of its session is stored, and returns both. It finds the session by a part
+   * of its command.
    */
   readonly recorded: <T>(
     inCommand: string,
@@ -64,15 +62,8 @@ export async function startProduct(): Promise<Product> {
     { identify: loopbackUploader({ nodeId: 'nGW', nodeName: 'gateway.test' }), log },
   );
   stack.defer(() => recorder.close());
-  const upstream = join(directory, 'upstream');
-  const entry = {
-    name: 'up',
-    server: cluster.url,
-    caPem: cluster.caPem,
-    userName: 'admin',
-    token: cluster.adminToken,
-  };
-  await writeFile(upstream, mergeKubeconfig(undefined, entry, upstream), { mode: 0o600 });
+  const { url: server, caPem, adminToken } = cluster;
+  const upstream = await writeKubeconfig({ directory, url: server, caPem, token: adminToken });
   const identity: Identity = {
     kind: 'user',
     nodeId: 'nLAPTOP',

@@ -3,11 +3,11 @@ import { mkdtemp, readFile, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { startDemoCluster } from '../../demo/cluster.ts';
-import { mergeKubeconfig } from '../../src/kube/kubeconfig-write.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import type { Recording } from '../../src/wire/recorder-api/recording.ts';
 import { openExec, type ExecClient } from '../support/exec-client.ts';
 import { startRole, type RoleProcess } from '../support/role-process.ts';
+import { writeKubeconfig } from '../support/kubectl.ts';
 
 type Flags = Readonly<Record<string, string>>;
 
@@ -36,10 +36,8 @@ export interface Site {
 export async function startSite(): Promise<Site> {
   const directory = await mkdtemp(join(tmpdir(), 'tailcast-site-'));
   const cluster = await startDemoCluster({ log: createSilentLogger() });
-  const upstream = join(directory, 'upstream');
-  const entry = { name: 'up', server: cluster.url, caPem: cluster.caPem, userName: 'admin' };
-  const kubeconfig = mergeKubeconfig(undefined, { ...entry, token: cluster.adminToken }, upstream);
-  await writeFile(upstream, kubeconfig, { mode: 0o600 });
+  const { url, caPem, adminToken: token } = cluster;
+  const upstream = await writeKubeconfig({ directory, url, caPem, token });
   const state = join(directory, 'gateway');
   const roles: RoleProcess[] = [];
   const started = async (starting: Promise<RoleProcess>): Promise<RoleProcess> => {

@@ -10,13 +10,13 @@ import { join } from 'node:path';
 import { chromium, type Browser, type BrowserContext } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { RunningGateway } from '../../../src/compose/gateway.ts';
-import { mergeKubeconfig } from '../../../src/kube/kubeconfig-write.ts';
 import { createTestAuthority } from '../../support/issued-certificates.ts';
 import { findKubectls } from '../rig/kubectl.ts';
 import { ensureDebianProgram } from '../rig/debian.ts';
 import { startKubectlProxy } from '../support/kubectl-proxy.ts';
 import { identityOf, startTestGateway } from '../support/product.ts';
 import { listenOn } from '../../support/listen.ts';
+import { writeKubeconfig } from '../../support/kubectl.ts';
 
 /** The resource that every page tries to read. */
 const LOOT = '/api/v1/secrets';
@@ -159,9 +159,10 @@ async function startHostile(): Promise<Hostile> {
 
 let folder: string;
 let hostile: Hostile;
+/** Path of a kubeconfig for the hostile server. */
+let upstream: string;
 
 async function startFront(name: string, policy?: string): Promise<RunningGateway> {
-  const upstream = join(folder, 'upstream');
   const file = join(folder, `${name}.yaml`);
   if (policy !== undefined) writeFileSync(file, policy);
   return startTestGateway({
@@ -176,9 +177,8 @@ async function startFront(name: string, policy?: string): Promise<RunningGateway
 beforeAll(async () => {
   folder = mkdtempSync(join(tmpdir(), 'tcpages-'));
   hostile = await startHostile();
-  const upstream = join(folder, 'upstream');
-  const entry = { name: 'x', server: hostile.url, caPem: hostile.caPem, userName: 'admin', token: 't' };
-  writeFileSync(upstream, mergeKubeconfig(undefined, entry, upstream), { mode: 0o600 });
+  const { url, caPem } = hostile;
+  upstream = await writeKubeconfig({ directory: folder, url, caPem, token: 't' });
 });
 
 afterAll(() => {
@@ -275,15 +275,9 @@ describe.each([
   it('shows pages behind a real kubectl proxy as before', { timeout: 300_000 }, async () => {
     const kubectl = (await findKubectls()).at(-1)!;
     const front = fronts.get('auth')!;
-    const kubeconfig = join(folder, `kubectl-${protocol.replace('/', '')}`);
-    const entry = {
-      name: 'g',
-      server: `https://127.0.0.1:${front.port}`,
-      caPem: front.caPem ?? '',
-      userName: 'nobody',
-      token: 'none',
-    };
-    writeFileSync(kubeconfig, mergeKubeconfig(undefined, entry, kubeconfig), { mode: 0o600 });
+    const url = `https://127.0.0.1:${front.port}`;
+    const caPem = front.caPem ?? '';
+    const kubeconfig = await writeKubeconfig({ directory: folder, url, caPem, token: 'none' });
     const proxy = await startKubectlProxy(kubectl.path, kubeconfig);
     try {
       const { asked, status } = await askedBy(proxy.url, PROGRAM + encodeURIComponent('a script'));

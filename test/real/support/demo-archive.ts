@@ -1,13 +1,13 @@
 /** A recorder with sessions of several users, created through gateways in front of the embedded cluster. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { startDemoCluster } from '../../../demo/cluster.ts';
-import { mergeKubeconfig } from '../../../src/kube/kubeconfig-write.ts';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import { type Archive, openArchive } from './archive.ts';
 import { type TestBucket, identityOf, startTestGateway, startTestRecorder } from './product.ts';
 import { type ShellSession, type ShellTarget, openShell } from './shell-session.ts';
+import { writeKubeconfig } from '../../support/kubectl.ts';
 
 export type Caller = Parameters<typeof identityOf>[0];
 
@@ -35,10 +35,8 @@ export async function startDemoArchive(bucket?: TestBucket, search = false): Pro
   stack.defer(() => cluster.close());
   const recorder = await startTestRecorder(folder, 'gateway.example.ts.net', bucket, search);
   stack.defer(() => recorder.close());
-  const upstream = join(folder, 'upstream');
-  const { url: server, caPem, adminToken: token } = cluster;
-  const entry = { name: 'demo', server, caPem, userName: 'admin', token };
-  writeFileSync(upstream, mergeKubeconfig(undefined, entry, upstream), { mode: 0o600 });
+  const { url, caPem, adminToken: token } = cluster;
+  const upstream = await writeKubeconfig({ directory: folder, url, caPem, token });
   const gateways = new Map<string, ReturnType<typeof startTestGateway>>();
 
   const owned = stack.move();
@@ -68,7 +66,7 @@ export async function startDemoArchive(bucket?: TestBucket, search = false): Pro
     async podNamed(namespace, prefix) {
       const { request } = await import('node:https');
       const text = await new Promise<string>((done, fail) => {
-        const path = `${server}/api/v1/namespaces/${namespace}/pods`;
+        const path = `${url}/api/v1/namespaces/${namespace}/pods`;
         const headers = { authorization: `Bearer ${token}` };
         request(path, { ca: caPem, headers }, (response) => {
           let body = '';
