@@ -1,29 +1,32 @@
 /**
- * A limit in bytes that all users share, such as the memory or the disk for pending output. No user can use the
- * complete limit:
+ * A limit in bytes that all users share, such as the memory or the disk for pending output. One user may use at most as
+ * many bytes as stay free for others, like the slots of `KeyedCounter.hasShare`:
  *
  * ```
- *   │ 1/128 │ 1/128 │ 1/128 │ …            │ 7/8 of the limit                  │
- *   │ only for one user each, 1/8 in total │ for all users, first come first   │
+ *   │ 1/2 of the limit   │ 1/4      │ 1/8 │ …
+ *   │ a user, at most    │ a second │     │ further users
  * ```
  *
- * Each user first uses the part that no other user can take. If more than 16 users have such a part, further users get
- * bytes of the common part.
+ * A single user therefore gets at most half of the limit, and each further user gets at most half of the free bytes.
+ * The limit never runs out for a new user, but each user that uses as much as possible halves the space of the next.
  */
 
-/** Fraction of the limit that each of 16 users can use even if other users have taken the common part. */
-const OWN = 1 / 128;
-/** Fraction of the limit for the own parts of all users. */
-const ALL_OWN = 1 / 8;
+interface Use {
+  readonly bytes: number;
+  /** Bytes within the share of the user. Only they reduce the space of other users. */
+  readonly counted: number;
+}
+
+const NONE: Use = { bytes: 0, counted: 0 };
 
 export class Shares {
   readonly #limit: number;
-  readonly #byUser = new Map<string, number>();
+  readonly #byUser = new Map<string, Use>();
   /** Callbacks of {@link whenSpace}. Map keys: user. */
   readonly #waiting = new Map<string, Set<() => void>>();
   #bytes = 0;
-  /** Used bytes of the own parts of all users. */
-  #ownBytes = 0;
+  /** Sum of {@link Use.counted}. */
+  #counted = 0;
   #wakeScheduled = false;
 
   constructor(limitBytes: number) {
@@ -36,15 +39,12 @@ export class Shares {
   }
 
   usedBy(user: string): number {
-    return this.#byUser.get(user) ?? 0;
+    return this.#byUser.get(user)?.bytes ?? 0;
   }
 
   /** Returns the number of bytes that the user may still take. */
   spaceOf(user: string): number {
-    const allOwn = ALL_OWN * this.#limit;
-    const own = Math.min(OWN * this.#limit - this.usedBy(user), allOwn - this.#ownBytes);
-    const common = this.#limit - allOwn - (this.#bytes - Math.min(this.#ownBytes, allOwn));
-    return Math.floor(Math.max(0, own) + Math.max(0, common));
+    return Math.max(0, Math.floor((this.#limit - this.#counted - this.usedBy(user)) / 2));
   }
 
   /** True if the user has used at least half of the bytes that the user can use now. */
@@ -59,7 +59,7 @@ export class Shares {
     return true;
   }
 
-  /** Counts bytes even if they exceed the share of the user. The own parts of other users stay free. */
+  /** Counts bytes even if they exceed the share of the user. The space of other users stays free. */
   keep(user: string, bytes: number): void {
     this.#set(user, this.usedBy(user) + bytes);
   }
@@ -101,11 +101,11 @@ export class Shares {
   }
 
   #set(user: string, bytes: number): void {
-    const own = OWN * this.#limit;
-    const before = this.usedBy(user);
-    this.#bytes += bytes - before;
-    this.#ownBytes += Math.min(bytes, own) - Math.min(before, own);
+    const before = this.#byUser.get(user) ?? NONE;
+    const counted = Math.min(bytes, before.counted + this.spaceOf(user));
+    this.#bytes += bytes - before.bytes;
+    this.#counted += counted - before.counted;
     if (bytes === 0) this.#byUser.delete(user);
-    else this.#byUser.set(user, bytes);
+    else this.#byUser.set(user, { bytes, counted });
   }
 }

@@ -217,7 +217,7 @@ describe('elastic buffer', () => {
     const shares = { memory, disk };
     const floods = Array.from({ length: 40 }, () => open({ shares, memoryBytes: 1 << 20 }));
     const given: Buffer[][] = floods.map(() => []);
-    const share = (226 / 256) * (16 << 20);
+    const share = 8 << 20;
     let mostMemory = 0;
     while (!floods.every(({ buffer }) => buffer.full) || disk.bytes < share) {
       for (const [index, { buffer }] of floods.entries()) {
@@ -246,7 +246,7 @@ describe('elastic buffer', () => {
 
   it('continues when another session of the user, or another user, returns disk space', async () => {
     const shares = { memory: new Shares(64 << 20), disk: new Shares(128 * BLOCK_BYTES) };
-    const bytes = randomBytes(56 * BLOCK_BYTES);
+    const bytes = randomBytes(40 * BLOCK_BYTES);
     const fill = (user: string): ReturnType<typeof open> => {
       const opened = open({ shares, user, memoryBytes: BLOCK_BYTES });
       opened.buffer.push(bytes);
@@ -254,7 +254,7 @@ describe('elastic buffer', () => {
     };
     const alice = fill('alice');
     const bob = fill('bob');
-    await until(() => shares.disk.bytes >= 110 * BLOCK_BYTES);
+    await until(() => shares.disk.bytes === 80 * BLOCK_BYTES);
     const waiting = ['alice', 'carol'].map(fill);
     await until(() => waiting.every(({ buffer }) => buffer.full));
     alice.buffer.close();

@@ -11,7 +11,7 @@ afterEach(closeRelays);
 const buffers = createElasticBuffers({
   memoryBytes: 1024 * 1024,
   diskBytes: 0,
-  totalMemoryBytes: 16 * 1024 * 1024,
+  totalMemoryBytes: 32 * 1024 * 1024,
   totalDiskBytes: 0,
   directory: tmpdir(),
 });
@@ -107,7 +107,7 @@ describe('a tap that accepts output early', () => {
   });
 
   it('keeps little output for a slow client while the sessions of its user keep much', async () => {
-    const others = 8 * 1024 * 1024;
+    const others = 16 * 1024 * 1024;
     buffers.memory.keep('alice', others);
     const { state, push, relay } = await relayedSlowly();
     while (await push()) state.answers.splice(0).forEach(({ resolve }) => resolve());

@@ -15,7 +15,7 @@ const FLOODS = 40;
 const FLOOD_BYTES = 5 * MIB;
 const MEMORY = 8 * MIB;
 const DISK = 16 * MIB;
-const DISK_SHARE = DISK * (7 / 8 + 1 / 128);
+const DISK_SHARE = DISK / 2;
 /** Maximum output of a session that the tap parses in one turn, after the client has stopped reading. */
 const TURN_BYTES = 256 * 1024;
 
