@@ -26,6 +26,7 @@
  * acknowledged part of a burst.
  */
 import { createDeadline } from '../async/deadline.ts';
+import { Shares } from '../memory/shares.ts';
 import type { SessionJournal } from './journal/session-journal.ts';
 import type { RetainedBytes } from './retained-bytes.ts';
 
@@ -38,13 +39,14 @@ export type DeliveryPolicy = 'window' | 'window0' | 'bestEffort';
 const LEAST_BURST_BYTES = 64 * 1024;
 /**
  * Maximum number of unsaved bytes (neither acknowledged nor in the journal) of one session, and of all sessions
- * together. Each unsaved byte is in memory twice.
+ * together. Users share the total, see `Shares`. Each unsaved byte is in memory twice.
  */
 const MAX_BURST_BYTES = 4 * 1024 * 1024;
 const MAX_BURST_BYTES_OF_ALL = 32 * 1024 * 1024;
 /**
- * If all sessions together have more unacknowledged bytes than this, each session may have only {@link
- * SCARCE_WINDOW_BYTES}. Without this limit, 200 sessions of one user at a slow recorder would keep 1.6 GiB in memory.
+ * Unacknowledged bytes that users share, see `Shares`. If a user has used the share, each session of the user may have
+ * only {@link SCARCE_WINDOW_BYTES}. Without this limit, 200 sessions of one user at a slow recorder would keep 1.6 GiB
+ * in memory.
  */
 const MAX_RETAINED_BYTES_OF_ALL = 64 * 1024 * 1024;
 const SCARCE_WINDOW_BYTES = 256 * 1024;
@@ -57,12 +59,19 @@ const PATIENCE_MS = 100;
 const PAUSE_MS = 1_000;
 const MAX_PAUSE_MS = 32_000;
 
-/** Counters of all uploads of a process. */
-export class BurstBudget {
-  /** Unsaved bytes of all uploads. */
-  bytes = 0;
-  /** Unacknowledged bytes of all uploads in memory. */
-  retained = 0;
+/** Memory that the uploads of a process share. */
+export interface UploadMemory {
+  /** Unsaved bytes. */
+  readonly unsaved: Shares;
+  /** Unacknowledged bytes. */
+  readonly retained: Shares;
+}
+
+export function createUploadMemory(): UploadMemory {
+  return {
+    unsaved: new Shares(MAX_BURST_BYTES_OF_ALL),
+    retained: new Shares(MAX_RETAINED_BYTES_OF_ALL),
+  };
 }
 
 export interface WindowOptions {
@@ -73,8 +82,10 @@ export interface WindowOptions {
   readonly retained: RetainedBytes;
   /** Journal to which the window writes; only with policy `window`. */
   readonly journal?: SessionJournal | undefined;
-  /** Memory budget of bursts. Without this budget each write goes to the journal immediately. */
-  readonly budget?: BurstBudget | undefined;
+  /** Memory of the uploads. Without it each write goes to the journal immediately. */
+  readonly memory?: UploadMemory | undefined;
+  /** User of the session. */
+  readonly user: string;
   /** Maximum time without an acknowledgement while writers wait, in milliseconds. */
   readonly stallMs: number;
   /** Called when writers waited for `stallMs` without an acknowledgement. */
@@ -92,7 +103,7 @@ interface Writer {
 export class DeliveryWindow {
   readonly policy: DeliveryPolicy;
   readonly #options: WindowOptions;
-  readonly #budget: BurstBudget;
+  readonly #memory: UploadMemory;
   readonly #maxBurstBytes: number;
   readonly #nowMs: () => number;
   readonly #writers: Writer[] = [];
@@ -109,13 +120,13 @@ export class DeliveryWindow {
   #pausedUntilMs = -Infinity;
   #pauseMs = 0;
   #detached = false;
-  /** Number of unacknowledged bytes of this session that the budget counts. */
+  /** Number of unacknowledged bytes of this session that `memory.retained` counts. */
   #counted = 0;
 
   constructor(options: WindowOptions) {
     this.#options = options;
     this.policy = options.policy;
-    this.#budget = options.budget ?? new BurstBudget();
+    this.#memory = options.memory ?? createUploadMemory();
     this.#nowMs = options.nowMs ?? (() => performance.now());
     this.#maxBurstBytes =
       options.policy === 'window0' ? MAX_BURST_BYTES : Math.min(MAX_BURST_BYTES, options.bytes);
@@ -126,8 +137,7 @@ export class DeliveryWindow {
    * earlier writes.
    */
   get acceptsMore(): boolean {
-    const { bytes } = this.#budget;
-    return this.#isBurst && this.#burstBytes < this.#maxBurstBytes && bytes < MAX_BURST_BYTES_OF_ALL;
+    return this.#isBurst && this.#burstBytes < this.#maxBurstBytes && this.#burstSpace > 0;
   }
 
   /**
@@ -205,15 +215,15 @@ export class DeliveryWindow {
 
   /** Offset before which the client may see all output. */
   get #safeEnd(): number {
-    const { bytes, retained } = this.#options;
+    const { bytes, retained, user } = this.#options;
     if (this.#journalFailed || this.#isBurst) return retained.start;
-    const isScarce = this.#budget.retained > MAX_RETAINED_BYTES_OF_ALL;
+    const isScarce = this.#memory.retained.spaceOf(user) === 0;
     return retained.start + (isScarce ? Math.min(bytes, SCARCE_WINDOW_BYTES) : bytes);
   }
 
   /** Sets the number of unacknowledged bytes of this session. */
   #count(bytes: number): void {
-    this.#budget.retained += bytes - this.#counted;
+    this.#memory.retained.keep(this.#options.user, bytes - this.#counted);
     this.#counted = bytes;
   }
 
@@ -246,18 +256,23 @@ export class DeliveryWindow {
   }
 
   get #mayDelay(): boolean {
-    return this.#options.budget !== undefined && !this.#detached && !this.#journalFailed;
+    return this.#options.memory !== undefined && !this.#detached && !this.#journalFailed;
   }
 
   /**
    * Adds bytes to the burst. @returns false if these bytes and the burst must be written to the journal now
    */
   #joinBurst(bytes: number): boolean {
-    if (this.#budget.bytes + bytes > MAX_BURST_BYTES_OF_ALL) return false;
+    if (bytes > this.#burstSpace) return false;
     if (!this.#isBurst && !this.#mayStartBurst(bytes)) return false;
     this.#burstBytes += bytes;
-    this.#budget.bytes += bytes;
+    this.#memory.unsaved.keep(this.#options.user, bytes);
     return true;
+  }
+
+  /** Number of bytes by which bursts of the user may grow. */
+  get #burstSpace(): number {
+    return this.#memory.unsaved.spaceOf(this.#options.user);
   }
 
   #mayStartBurst(bytes: number): boolean {
@@ -279,7 +294,7 @@ export class DeliveryWindow {
     }
     if (!this.#isBurst) return;
     const acknowledged = Math.max(0, this.#burstBytes - bytes);
-    this.#budget.bytes -= acknowledged;
+    this.#memory.unsaved.give(this.#options.user, acknowledged);
     this.#burstBytes -= acknowledged;
     this.#oldBytes = Math.max(0, this.#oldBytes - acknowledged);
   }
@@ -297,7 +312,7 @@ export class DeliveryWindow {
   }
 
   #endBurst(): void {
-    this.#budget.bytes -= this.#burstBytes;
+    this.#memory.unsaved.give(this.#options.user, this.#burstBytes);
     this.#burstBytes = 0;
     this.#oldBytes = 0;
     clearInterval(this.#patience);

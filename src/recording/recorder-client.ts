@@ -23,7 +23,7 @@ import {
   type RecorderUpload,
   type UploadLimits,
 } from './recorder-upload.ts';
-import { BurstBudget } from './delivery-window.ts';
+import { createUploadMemory } from './delivery-window.ts';
 
 /** Limits of the recorder client; all times are in milliseconds. */
 export interface RecorderClientLimits extends UploadLimits {
@@ -92,7 +92,7 @@ export interface OpenRequest {
    */
   readonly find?: ((named: NamedRecorders, signal: AbortSignal) => Promise<readonly string[]>) | undefined;
   readonly sessionId: string;
-  /** Log fields of the session. */
+  /** Log fields of the session. Sessions with the same `user` share the limits of one user. */
   readonly about?: Readonly<Record<string, string>>;
   /** Called when the upload continues after a lost connection, at the same recorder or at another recorder. */
   readonly moved?: (address: string, reason: Error) => void;
@@ -149,7 +149,7 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
     limits: { stallMs: limits.finishTimeoutMs, ...deps.lateLimits },
   });
   const { journals } = deps;
-  const burstBudget = new BurstBudget();
+  const memory = createUploadMemory();
   journals?.start(late);
   return {
     late,
@@ -173,6 +173,7 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
         throw new TailcastError('RECORDER_UNAVAILABLE', tried, { cause: error });
       });
       const { moved, late: events, about = {} } = request;
+      const { user = '' } = about;
       const named = withFound(request.named ?? { recorders, recorderTags: [] }, recorders);
       const find = async (during: AbortSignal): Promise<readonly string[]> =>
         (await request.find?.(named, during)) ?? recorders;
@@ -191,7 +192,8 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
                 return late.take({ sessionId, recorders, find, rest, events, journal: end });
               },
             }),
-        burstBudget,
+        memory,
+        user,
         ...(journal === undefined ? {} : { journal }),
       });
     },

@@ -21,7 +21,7 @@
  */
 import { errorText, TailcastError } from '../errors.ts';
 import { createDeadline } from '../async/deadline.ts';
-import { DeliveryWindow, type BurstBudget, type DeliveryPolicy } from './delivery-window.ts';
+import { DeliveryWindow, type DeliveryPolicy, type UploadMemory } from './delivery-window.ts';
 import { EventBatch } from './event-batch.ts';
 import type { SessionOrder } from '../wire/recorder-api/session-order.ts';
 import type { SessionJournal } from './journal/session-journal.ts';
@@ -103,8 +103,10 @@ export interface UploadDeps {
   readonly moved?: (address: string, reason: Error) => void;
   /** Journal for unacknowledged bytes; `delivery-window.ts` decides when they are written. */
   readonly journal?: SessionJournal;
-  /** Memory budget of bursts, shared by all uploads. Without this budget the journal is written immediately. */
-  readonly burstBudget?: BurstBudget;
+  /** Memory that all uploads share. Without it the journal is written immediately. */
+  readonly memory?: UploadMemory;
+  /** User of the session. Default: the user with the empty name. */
+  readonly user?: string;
   /**
    * Called with the unacknowledged tail and its journal after the recorder was lost. @returns true if the
    * tail becomes a late delivery
@@ -161,7 +163,8 @@ class Upload implements RecorderUpload {
       bytes: policy === 'window0' ? 0 : maxPendingBytes || DEFAULT_PENDING_BYTES,
       retained: this.#retained,
       journal: deps.journal,
-      budget: deps.burstBudget,
+      memory: deps.memory,
+      user: deps.user ?? '',
       stallMs,
       stalled: () => this.#breakOff(new Error(`nothing was acknowledged for ${stallMs} ms`)),
     });

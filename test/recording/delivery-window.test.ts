@@ -8,7 +8,7 @@ import { readLeft } from '../../src/recording/journal/left-journal.ts';
 import { SessionJournal, type JournalRoom } from '../../src/recording/journal/session-journal.ts';
 import type { ConnectionEvents, RecorderConnection } from '../../src/recording/recorder-connection.ts';
 import { createUpload, type UploadDeps } from '../../src/recording/recorder-upload.ts';
-import { BurstBudget } from '../../src/recording/delivery-window.ts';
+import { createUploadMemory } from '../../src/recording/delivery-window.ts';
 import { framed } from '../support/recorder-double.ts';
 
 const FRAME_LEAD_BYTES = framed('').length;
@@ -67,17 +67,18 @@ function createRig(deps: Partial<UploadDeps> = {}, limits: Partial<typeof LIMITS
     forget: () => undefined,
   };
   const recorder = createConnection();
-  const burstBudget = new BurstBudget();
+  const memory = createUploadMemory();
   const upload = createUpload(
     recorder.connection,
     { ...LIMITS, ...limits },
     {
       journal: new SessionJournal(room, 'j', head),
-      burstBudget,
+      memory,
+      user: 'alice',
       ...deps,
     },
   );
-  return { upload, recorder, burstBudget, disk };
+  return { upload, recorder, memory, disk };
 }
 
 /**
@@ -118,27 +119,51 @@ function watch(wait: void | Promise<void>): { done: boolean } {
 const settled = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 describe('the memory of all sessions', () => {
-  it('limits the window of each session, if much output is unacknowledged in total', async () => {
-    const { upload, recorder, burstBudget } = createRig();
-    burstBudget.retained += 64 * MIB;
+  it('limits the window of each session, if much output of the user is unacknowledged', async () => {
+    const { upload, recorder, memory } = createRig();
+    memory.retained.keep('alice', 64 * MIB);
     for (let count = 0; count < 5; count += 1) expect(upload.write(line(50 * KIB))).toBeUndefined();
     const sixth = watch(upload.write(line(50 * KIB)));
-    expect([sixth.done, burstBudget.retained - 64 * MIB]).toEqual([false, 300 * KIB]);
+    expect([sixth.done, memory.retained.bytes - 64 * MIB]).toEqual([false, 300 * KIB]);
     recorder.acknowledge(50 * KIB);
     await settled();
-    expect([sixth.done, burstBudget.retained - 64 * MIB]).toEqual([true, 250 * KIB]);
+    expect([sixth.done, memory.retained.bytes - 64 * MIB]).toEqual([true, 250 * KIB]);
     recorder.acknowledge(300 * KIB);
     void upload.end();
     recorder.finished();
-    expect(burstBudget.retained).toBe(64 * MIB);
+    expect(memory.retained.bytes).toBe(64 * MIB);
   });
 
   it('no longer counts the output of an upload that is lost', async () => {
-    const { upload, recorder, burstBudget } = createRig();
+    const { upload, recorder, memory } = createRig();
     expect(upload.write(line(50 * KIB))).toBeUndefined();
     recorder.lose();
     await upload.lost;
-    expect(burstBudget.retained).toBe(0);
+    expect(memory.retained.bytes).toBe(0);
+  });
+});
+
+describe('a user whose sessions use as much memory as they can', () => {
+  it('does not limit the window of another user', () => {
+    const { upload, memory } = createRig();
+    for (let count = 0; count < 10; count += 1) {
+      const greedy = createRig({ memory, user: 'greedy' }, { maxPendingBytes: 0 });
+      for (let mebibytes = 0; mebibytes < 8; mebibytes += 1) void greedy.upload.write(line(MIB));
+    }
+    for (let count = 0; count < 80; count += 1) expect(upload.write(line(50 * KIB))).toBeUndefined();
+  });
+
+  it('leaves bursts to another user', () => {
+    const { upload, memory } = createRig();
+    const floods = Array.from({ length: 9 }, () => createRig({ memory, user: 'greedy' }));
+    for (const greedy of floods) {
+      do void greedy.upload.write(line(512 * KIB));
+      while (greedy.upload.acceptsMore);
+    }
+    expect(upload.write(line(64 * KIB))).toBeInstanceOf(Promise);
+    expect(upload.acceptsMore).toBe(true);
+    for (const each of floods) each.upload.abort();
+    upload.abort();
   });
 });
 
@@ -184,7 +209,7 @@ describe('a large output', () => {
 
   it('does not go to the journal while the recorder keeps up', () => {
     vi.useFakeTimers();
-    const { upload, recorder, burstBudget } = createRig();
+    const { upload, recorder, memory } = createRig();
     void upload.write(line(64 * KIB));
     let written = 64 * KIB;
     // the loop takes longer than the maximum delay of a slow recorder
@@ -194,12 +219,12 @@ describe('a large output', () => {
       expect(upload.acceptsMore).toBe(true);
       recorder.acknowledge(written);
       written += 64 * KIB;
-      expect(burstBudget.bytes).toBe(64 * KIB);
+      expect(memory.unsaved.bytes).toBe(64 * KIB);
     }
     expect(readdirSync(directory)).toEqual([]);
     recorder.acknowledge(written);
     expect(upload.acceptsMore).toBe(false);
-    expect(burstBudget.bytes).toBe(0);
+    expect(memory.unsaved.bytes).toBe(0);
   });
 
   it('goes to the journal if the recorder acknowledges it far too slowly', async () => {
@@ -243,13 +268,13 @@ describe('a large output', () => {
     expect(upload.acceptsMore).toBe(true);
   });
 
-  it('goes to the journal immediately if other sessions use all memory', async () => {
-    const burstBudget = new BurstBudget();
-    burstBudget.bytes = 32 * MIB - 64 * KIB + 1;
-    const { upload } = createRig({ burstBudget });
+  it('goes to the journal immediately if other sessions use the share of the user', async () => {
+    const memory = createUploadMemory();
+    memory.unsaved.keep('alice', 16 * MIB - 64 * KIB + 1);
+    const { upload } = createRig({ memory });
     expect(upload.write(line(64 * KIB))).toBeUndefined();
     expect(await left()).toEqual({ from: 0, to: 64 * KIB });
-    burstBudget.bytes -= 1;
+    memory.unsaved.give('alice', 1);
     expect(upload.write(line(64 * KIB))).toBeInstanceOf(Promise);
     upload.abort();
   });
@@ -299,21 +324,21 @@ describe('a large output', () => {
     expect(wait.done).toBe(true);
   });
 
-  it('is not collected while other sessions use the complete memory for collected output', () => {
-    const burstBudget = new BurstBudget();
-    const { upload } = createRig({ burstBudget });
+  it('is not collected while other sessions use the share of the user', () => {
+    const memory = createUploadMemory();
+    const { upload } = createRig({ memory });
     void upload.write(line(64 * KIB));
     expect(upload.acceptsMore).toBe(true);
-    burstBudget.bytes = 32 * MIB - 1;
+    memory.unsaved.keep('alice', 16 * MIB - 64 * KIB - 1);
     expect(upload.acceptsMore).toBe(true);
-    burstBudget.bytes = 32 * MIB;
+    memory.unsaved.keep('alice', 1);
     expect(upload.acceptsMore).toBe(false);
     upload.abort();
   });
 
-  it('is collected up to the limit of all sessions together', () => {
-    const burstBudget = new BurstBudget();
-    const rigs = Array.from({ length: 9 }, () => createRig({ burstBudget }));
+  it('is collected up to the share of the user', () => {
+    const memory = createUploadMemory();
+    const rigs = Array.from({ length: 5 }, () => createRig({ memory }));
     const gathered = rigs.map(({ upload }) => {
       let count = 0;
       do {
@@ -322,10 +347,10 @@ describe('a large output', () => {
       } while (upload.acceptsMore);
       return count / 2;
     });
-    expect(gathered).toEqual([4, 4, 4, 4, 4, 4, 4, 4, 0.5]);
-    expect(burstBudget.bytes).toBe(32 * MIB);
+    expect(gathered).toEqual([4, 4, 4, 4, 0.5]);
+    expect(memory.unsaved.bytes).toBe(16 * MIB);
     for (const { recorder } of rigs) recorder.acknowledge(64 * MIB);
-    expect(burstBudget.bytes).toBe(0);
+    expect(memory.unsaved.bytes).toBe(0);
   });
 
   it('is collected up to the window', () => {
@@ -352,17 +377,17 @@ describe('a large output', () => {
   });
 
   it('leaves no timer and no counted bytes after the upload is aborted or confirmed', async () => {
-    const { upload, burstBudget } = createRig();
+    const { upload, memory } = createRig();
     void upload.write(line(128 * KIB));
     upload.abort();
-    expect(burstBudget.bytes).toBe(0);
+    expect(memory.unsaved.bytes).toBe(0);
     const other = createRig();
     void other.upload.write(line(128 * KIB));
     const end = other.upload.end();
     other.recorder.acknowledge(128 * KIB);
     other.recorder.finished();
     expect(await end).toBe('confirmed');
-    expect(other.burstBudget.bytes).toBe(0);
+    expect(other.memory.unsaved.bytes).toBe(0);
     expect(readdirSync(directory)).toEqual([]);
   });
 

@@ -7,6 +7,7 @@ import {
   type RecorderClientLimits,
 } from '../../src/recording/recorder-client.ts';
 import type { DialRecorder } from '../../src/recording/recorder-connection.ts';
+import type { RecorderUpload } from '../../src/recording/recorder-upload.ts';
 import { dialBlackHole, dialLoopback } from '../support/recorder-dial.ts';
 import {
   framed,
@@ -68,6 +69,21 @@ describe('recorder client', () => {
     expect(sha256(double.uploads[0]!.body)).toBe(sha256(MEBIBYTE));
     expect(double.connections).toBe(1);
     expect(upload.pendingBytes).toBe(0);
+  });
+
+  it('leaves memory for the output of another user if one user uses much', async () => {
+    const double = await recorder({ acks: 'alive' });
+    const { open } = client({ maxPendingBytes: 0 });
+    const write = async (user: string): Promise<RecorderUpload> => {
+      const request = { recorders: [double.address], sessionId: 's1', about: { user } };
+      const upload = await open(request, never);
+      for (let count = 0; count < 3; count += 1) void upload.write(`${MEBIBYTE}\n`);
+      return upload;
+    };
+    const greedy = await Promise.all(Array.from({ length: 10 }, () => write('greedy')));
+    const calm = await write('calm');
+    expect([greedy.at(-1)?.acceptsMore, calm.acceptsMore]).toEqual([false, true]);
+    for (const upload of [...greedy, calm]) upload.abort();
   });
 
   it('sends nothing before the first write, so that an aborted session stores nothing', async () => {
