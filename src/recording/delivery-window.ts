@@ -263,7 +263,8 @@ export class DeliveryWindow {
    * Adds bytes to the burst. @returns false if these bytes and the burst must be written to the journal now
    */
   #joinBurst(bytes: number): boolean {
-    if (bytes > this.#burstSpace) return false;
+    // With `window0`, all bytes are unsaved, so `acceptsMore` must count them.
+    if (bytes > this.#burstSpace && this.policy !== 'window0') return false;
     if (!this.#isBurst && !this.#mayStartBurst(bytes)) return false;
     this.#burstBytes += bytes;
     this.#memory.unsaved.keep(this.#options.user, bytes);

@@ -362,6 +362,18 @@ describe('a large output', () => {
     recorder.acknowledge(128 * KIB);
   });
 
+  it('accepts no more output without a window after a write that exceeds the share of the user', () => {
+    const memory = createUploadMemory();
+    memory.unsaved.keep('alice', 16 * MIB - 96 * KIB);
+    const { upload } = createRig({ memory }, { maxPendingBytes: 0 });
+    void upload.write(line(64 * KIB));
+    expect(upload.acceptsMore).toBe(true);
+    void upload.write(line(64 * KIB));
+    expect(upload.acceptsMore).toBe(false);
+    upload.abort();
+    expect(memory.unsaved.bytes).toBe(16 * MIB - 96 * KIB);
+  });
+
   it('waits only for the recorder without a window, and accepts more output meanwhile', async () => {
     const { upload, recorder } = createRig({}, { maxPendingBytes: 0 });
     const waits = [100, 64 * KIB, 64 * KIB].map((bytes) => watch(upload.write(line(bytes))));
