@@ -54,6 +54,7 @@ const ALLOWED: Record<string, readonly string[]> = {
     'stale-connections',
     'directories',
     'process-identity',
+    'keyed-counter',
     'secrets',
     'errors',
   ],

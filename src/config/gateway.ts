@@ -154,7 +154,7 @@ export const GATEWAY_SETTINGS = {
     '<file>',
   ),
   lateDiskBytes: setting(
-    'maximum size of lateDirectory; above it, sessions wait for their recorder',
+    'maximum size of lateDirectory, half of it per user; above it, sessions wait for their recorder',
     byteSize(1024 ** 2, 1024 ** 4),
     1024 ** 3,
   ),

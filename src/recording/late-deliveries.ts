@@ -18,6 +18,8 @@
 import { createBackoff } from '../async/backoff.ts';
 import { pause } from '../async/pause.ts';
 import { errorText } from '../errors.ts';
+import { createKeyedCounter } from '../keyed-counter.ts';
+import { Shares } from '../memory/shares.ts';
 import type { Logger } from '../observe/logger.ts';
 import { createDeadline } from '../async/deadline.ts';
 import type { LateEnd, UploadRest } from './late-end.ts';
@@ -25,9 +27,9 @@ import type { RecorderConnection, SessionIntent } from './recorder-connection.ts
 
 /** Limits of late deliveries. */
 export interface LateLimits {
-  /** Maximum number of bytes of all queued tails in total. 0 disables late deliveries. */
+  /** Maximum number of bytes of all queued tails in total. Users share it, see `Shares`. 0 disables late deliveries. */
   readonly maxBytes: number;
-  /** Maximum number of queued tails. */
+  /** Maximum number of queued tails. Users share it, see `KeyedCounter.hasShare`. */
   readonly maxSessions: number;
   /** Maximum age of a queued tail. */
   readonly maxAgeMs: number;
@@ -81,8 +83,8 @@ export interface LateDeps {
 
 interface Waiting extends LateEnd {
   readonly sinceMs: number;
-  /** Number of bytes of the tail and of the preamble. They count toward `maxBytes`. */
-  readonly heldBytes: number;
+  /** Returns the slot and the bytes of the tail. */
+  readonly release: () => void;
   /** Number of acknowledged bytes of `rest.bytes`. */
   acknowledged: number;
   /** Number of acknowledged bytes of asciicast lines since the start of the recording. */
@@ -103,22 +105,24 @@ export class LateDeliveries {
   readonly #closing = new AbortController();
   /** Aborted by `hurry`. After the abort, all pauses are short. */
   readonly #hurry = new AbortController();
-  #sessions = 0;
-  #heldBytes = 0;
+  readonly #sessions = createKeyedCounter();
+  /** Bytes of the tails and of their preambles. */
+  readonly #bytes: Shares;
 
   constructor(deps: LateDeps) {
     this.#deps = deps;
     this.#limits = { ...LATE_LIMITS, ...deps.limits };
+    this.#bytes = new Shares(this.#limits.maxBytes);
   }
 
   /** Number of queued tails, including those that are being delivered. */
   get sessions(): number {
-    return this.#sessions;
+    return this.#sessions.total;
   }
 
   /** Queues a tail. @returns false if the tail was dropped */
   take(end: LateEnd): boolean {
-    const { rest, events } = end;
+    const { rest, events, user } = end;
     const ofBytes = rest.bytes.length;
     if (ofBytes === 0 && !rest.resumable) return false;
     if (end.announced !== true) events.left(ofBytes);
@@ -133,17 +137,21 @@ export class LateDeliveries {
       end.journal?.remove();
       return false;
     }
-    const crowded = this.#crowded(heldBytes, end.journal !== undefined);
+    const crowded = this.#crowded(heldBytes, user, end.journal !== undefined);
     if (crowded !== undefined) {
       if (end.journal === undefined) events.dropped({ bytes: ofBytes, ofBytes, reason: crowded });
       else end.journal.wait();
       return end.journal !== undefined;
     }
-    this.#sessions += 1;
-    this.#heldBytes += heldBytes;
+    const leave = this.#sessions.take(user);
+    this.#bytes.keep(user, heldBytes);
+    const release = (): void => {
+      leave();
+      this.#bytes.give(user, heldBytes);
+    };
     const sinceMs = this.#deps.nowMs() - (end.waitedMs ?? 0);
     const { part, lineBytes } = rest;
-    const waiting = { ...end, sinceMs, heldBytes, acknowledged: 0, lineBytes, part, fruitless: 0 };
+    const waiting = { ...end, sinceMs, release, acknowledged: 0, lineBytes, part, fruitless: 0 };
     const key = end.recorders.join(' ');
     const known = this.#lines.get(key);
     if (known !== undefined) {
@@ -161,9 +169,9 @@ export class LateDeliveries {
     this.#hurry.abort();
   }
 
-  /** Returns true if a tail of `bytes` bytes that is on disk fits into the queue. */
-  hasRoom(bytes: number): boolean {
-    return this.#crowded(bytes, true) === undefined;
+  /** Returns true if a tail of `bytes` bytes that is on disk fits into the share of the user. */
+  hasRoom(bytes: number, user: string): boolean {
+    return this.#crowded(bytes, user, true) === undefined;
   }
 
   /** Stops all deliveries. Drops tails that are not on disk, including tails that are passed to `take` later. */
@@ -185,13 +193,15 @@ export class LateDeliveries {
 
   /**
    * Returns the reason why a tail does not fit, or undefined. If the queue is empty, a tail on disk may
-   * exceed `maxBytes`.
+   * exceed the share.
    */
-  #crowded(heldBytes: number, onDisk: boolean): string | undefined {
+  #crowded(heldBytes: number, user: string, onDisk: boolean): string | undefined {
     const { maxBytes, maxSessions } = this.#limits;
-    if (this.#sessions >= maxSessions) return `the ends of ${maxSessions} sessions wait already`;
-    if (onDisk && this.#sessions === 0 && maxBytes > 0) return undefined;
-    if (this.#heldBytes + heldBytes > maxBytes) return `more than ${maxBytes} bytes would wait`;
+    if (!this.#sessions.hasShare(user, maxSessions))
+      return `the undelivered recordings of the user exceed the user's share of ${maxSessions}`;
+    if (onDisk && this.sessions === 0 && maxBytes > 0) return undefined;
+    if (heldBytes > this.#bytes.spaceOf(user))
+      return `the undelivered output of the user exceeds the user's share of ${maxBytes} bytes`;
     return undefined;
   }
 
@@ -333,8 +343,7 @@ export class LateDeliveries {
   /** @returns false if the tail had already been removed */
   #remove(line: Line, waiting: Waiting): boolean {
     if (!line.delete(waiting)) return false;
-    this.#sessions -= 1;
-    this.#heldBytes -= waiting.heldBytes;
+    waiting.release();
     return true;
   }
 }

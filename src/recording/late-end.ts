@@ -52,6 +52,8 @@ export interface LateEvents {
 /** Tail of one recording, with its recorders and callbacks. */
 export interface LateEnd {
   readonly sessionId: string;
+  /** User whose share of the queue the tail uses. */
+  readonly user: string;
   /** `ip:port` in order of preference. */
   readonly recorders: readonly string[];
   /** Returns the current addresses. Called before each delivery. Default: `recorders`. */

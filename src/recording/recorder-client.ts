@@ -189,7 +189,7 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
           : {
               left: (rest) => {
                 const end = journal === undefined ? undefined : journals?.leave(journal, events);
-                return late.take({ sessionId, recorders, find, rest, events, journal: end });
+                return late.take({ sessionId, user, recorders, find, rest, events, journal: end });
               },
             }),
         memory,

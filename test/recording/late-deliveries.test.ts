@@ -72,10 +72,11 @@ describe('an upload whose recorder is lost permanently', () => {
     client: RecorderClient,
     events: LateEvents,
     behaviour: RecorderBehaviour = {},
+    user = 'alice',
   ): Promise<{ readonly first: RecorderDouble; readonly upload: RecorderUpload }> {
     const first = await startRecorderDouble({ acks: 'alive', ...behaviour });
     const upload = await client.open(
-      { recorders: [first.address], sessionId: 's1', late: events },
+      { recorders: [first.address], sessionId: 's1', about: { user }, late: events },
       new AbortController().signal,
     );
     return { first, upload };
@@ -86,8 +87,9 @@ describe('an upload whose recorder is lost permanently', () => {
     client: RecorderClient,
     acknowledged: number,
     events: LateEvents,
+    user?: string,
   ): Promise<{ readonly upload: RecorderUpload; readonly port: number; readonly body: Buffer }> {
-    const { first, upload } = await openUpload(client, events);
+    const { first, upload } = await openUpload(client, events, {}, user);
     const lines = '[1,"o","a"]\n';
     const body = framed(HEADER + SESSION, lines);
     void upload.write(HEADER + SESSION);
@@ -193,6 +195,18 @@ describe('an upload whose recorder is lost permanently', () => {
     expect(client.late.sessions).toBe(0);
   });
 
+  it('is queued even if another user has used the share of that user', async () => {
+    const client = createClient({ maxSessions: 2, retryMs: 60_000, maxRetryMs: 60_000 });
+    const outcomes: unknown[] = [];
+    for (const user of ['greedy', 'greedy', 'calm']) {
+      const { events, reported } = listener();
+      const { upload } = await lostUpload(client, 0, events, user);
+      upload.leave(framed(END));
+      outcomes.push(reported.map(([event]) => event));
+    }
+    expect(outcomes).toEqual([['left'], ['left', 'dropped'], ['left']]);
+  });
+
   it('is tried immediately when a drain is in progress', async () => {
     const client = createClient({ retryMs: 600_000, maxRetryMs: 600_000, hurriedRetryMs: 10 });
     const { events, until } = listener();
@@ -270,8 +284,11 @@ describe('late deliveries', () => {
     };
   }
 
-  function end(events: LateEvents, about: { sessionId?: string; bytes?: number; recorders?: string[] } = {}) {
-    const { sessionId = 's1', bytes = 100, recorders = ['192.0.2.1:80'] } = about;
+  function end(
+    events: LateEvents,
+    about: { sessionId?: string; user?: string; bytes?: number; recorders?: string[] } = {},
+  ) {
+    const { sessionId = 's1', user = 'alice', bytes = 100, recorders = ['192.0.2.1:80'] } = about;
     const rest = {
       bytes: new Uint8Array(bytes),
       offset: 50,
@@ -280,7 +297,7 @@ describe('late deliveries', () => {
       part: 3,
       resumable: true,
     };
-    return { sessionId, recorders, rest, events };
+    return { sessionId, user, recorders, rest, events };
   }
 
   it('are tried again after pauses that double up to a limit, and start small after a success', async () => {
@@ -395,18 +412,46 @@ describe('late deliveries', () => {
     expect(reported.at(-1)).toEqual(['dropped', { bytes: 1, ofBytes: 100, reason: 'the gateway has ended' }]);
   });
 
+  it.each([{ maxBytes: 20 * (100 + HEADER.length) }, { maxSessions: 20 }])(
+    'of one user leave space for those of another user: %o',
+    async (limits) => {
+      const { late, goOn } = setUp(async ({ sessionId }) => {
+        if (sessionId === 'greedy') throw new Error('nobody there');
+        return connectionTo((events) => {
+          events.acknowledged(150);
+          events.finished();
+        });
+      }, limits);
+      const greedy = listener();
+      const ofGreedy = (): boolean =>
+        late.take(end(greedy.events, { sessionId: 'greedy', user: 'greedy', recorders: ['192.0.2.2:80'] }));
+      while (ofGreedy());
+      expect(greedy.reported.at(-1)).toMatchObject(['dropped', { bytes: 100, ofBytes: 100 }]);
+      const queued = late.sessions;
+      expect([late.hasRoom(100, 'greedy'), late.hasRoom(100, 'calm')]).toEqual([false, true]);
+      const calm = listener();
+      expect(late.take(end(calm.events, { user: 'calm' }))).toBe(true);
+      await goOn();
+      await goOn();
+      await calm.until('delivered');
+      expect(late.sessions).toBe(queued);
+      expect(ofGreedy()).toBe(false);
+      late.close();
+    },
+  );
+
   it('have a limited number of bytes and sessions, including the starts of the sessions', async () => {
     const nobody: LateDeps['open'] = async () => {
       throw new Error('nobody there');
     };
-    const bytes = setUp(nobody, { maxBytes: 2 * (100 + HEADER.length) });
+    const bytes = setUp(nobody, { maxBytes: 4 * (100 + HEADER.length) });
     const { events, reported } = listener();
     expect([1, 2, 3].map((count) => bytes.late.take(end(events, { sessionId: `s${count}` })))).toEqual([
       true,
       true,
       false,
     ]);
-    expect(reported.at(-1)).toMatchObject(['dropped', { bytes: 100, reason: /bytes would wait/ }]);
+    expect(reported.at(-1)).toMatchObject(['dropped', { bytes: 100, reason: /share of \d+ bytes/ }]);
     bytes.late.close();
     expect(reported.filter(([event]) => event === 'dropped')).toHaveLength(3);
     const sessions = setUp(nobody, { maxSessions: 1 });

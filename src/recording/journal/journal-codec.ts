@@ -62,6 +62,11 @@ const HEAD_SCHEMA = z.object({
 /** Data of a session that another process needs to deliver the recording. That process looks up the recorders again. */
 export type JournalHead = z.infer<typeof HEAD_SCHEMA>;
 
+/** Returns the user of a session; an empty text if the log fields name none. */
+export function userOf({ about: { user = '' } }: JournalHead): string {
+  return user;
+}
+
 export interface JournalFile {
   readonly head: JournalHead;
   readonly preamble: Uint8Array;

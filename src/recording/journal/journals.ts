@@ -13,10 +13,11 @@
 import { randomUUID } from 'node:crypto';
 import { rename, stat, unlink } from 'node:fs/promises';
 import { errorReason, errorText } from '../../errors.ts';
+import { Shares } from '../../memory/shares.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { NamedRecorders } from '../find-recorders.ts';
 import type { EndJournal, LateEnd, LateEvents } from '../late-end.ts';
-import { JournalError, type JournalHead } from './journal-codec.ts';
+import { JournalError, userOf, type JournalHead } from './journal-codec.ts';
 import { DAMAGED_SUFFIX, openOwnFolder, SIGN_MS, type OwnFolder } from './journal-directory.ts';
 import type { JournalKey } from './journal-key.ts';
 import { journalNameOf, readLeft, type LeftContent } from './left-journal.ts';
@@ -25,7 +26,7 @@ import { SessionJournal, type JournalRoom } from './session-journal.ts';
 export interface JournalOptions {
   readonly directory: string;
   readonly key: JournalKey;
-  /** Maximum number of bytes on disk for all sessions of the process. */
+  /** Maximum number of bytes on disk for all sessions of the process. Users share it, see `Shares`. */
   readonly maxBytes: number;
   readonly unixMs: () => number;
   readonly log: Logger;
@@ -43,14 +44,16 @@ export interface JournalOptions {
 
 /** Delivers undelivered tails. */
 export interface Deliverer {
-  /** Returns true if this number of bytes may be loaded into memory. */
-  hasRoom(bytes: number): boolean;
+  /** Returns true if this number of bytes of the user may be loaded into memory. */
+  hasRoom(bytes: number, user: string): boolean;
   take(end: LateEnd): boolean;
 }
 
 interface Left extends EndJournal {
   readonly paths: readonly string[];
   readonly bytes: number;
+  /** User whose share of the disk the files use. Empty until the head of a file of a stopped process is read. */
+  user: string;
   readonly sinceUnixMs: number;
   readonly events: LateEvents | undefined;
   taken: boolean;
@@ -67,9 +70,9 @@ export class Journals {
   readonly #closing = new AbortController();
   readonly #timers: NodeJS.Timeout[] = [];
   readonly #room: JournalRoom;
+  readonly #disk: Shares;
   #folder: OwnFolder;
   #deliverer: Deliverer | undefined;
-  #bytes = 0;
   #unreadable = 0;
   #foreign = 0;
   #warnedMs = -Infinity;
@@ -83,11 +86,12 @@ export class Journals {
   private constructor(options: JournalOptions, folder: OwnFolder) {
     this.#options = options;
     this.#folder = folder;
+    this.#disk = new Shares(options.maxBytes);
     this.#room = {
       directory: () => this.#folder.path,
       key: options.key,
-      reserve: (bytes) => this.#reserve(bytes),
-      release: (bytes) => (this.#bytes -= bytes),
+      reserve: (bytes, user) => this.#reserve(bytes, user),
+      release: (bytes, user) => this.#disk.give(user, bytes),
       failed: (error) => this.#failed('disk', error),
       forget: (journal) => this.#running.delete(journal),
     };
@@ -95,7 +99,7 @@ export class Journals {
 
   /** Number of bytes on disk. */
   get bytes(): number {
-    return this.#bytes;
+    return this.#disk.bytes;
   }
 
   /** Number of undelivered tails. */
@@ -117,11 +121,10 @@ export class Journals {
 
   /** Offers the tail of a session for delivery after its upload has ended. */
   leave(journal: SessionJournal, events: LateEvents): EndJournal {
-    const { bytes } = journal;
+    const { bytes, user } = journal;
+    // `journal.leave` subtracts the bytes of the files, but the files still exist, so `#keep` adds the bytes again
     const paths = journal.leave();
-    // `journal.leave` subtracted these bytes, but the files still exist, so the bytes are added again
-    this.#bytes += bytes;
-    return this.#keep(paths, bytes, this.#options.unixMs(), events, 'offered');
+    return this.#keep({ paths, bytes, user, sinceUnixMs: this.#options.unixMs(), events, state: 'offered' });
   }
 
   /** Starts to deliver tails, of this process and of stopped processes. */
@@ -173,8 +176,7 @@ export class Journals {
       const bytes = stats.reduce((sum, { size }) => sum + size, 0);
       const sinceUnixMs = Math.max(...stats.map(({ mtimeMs }) => mtimeMs));
       this.#options.log.info({ journal: name, bytes }, 'found the end of a recording that was not delivered');
-      this.#bytes += bytes;
-      this.#keep(paths, bytes, sinceUnixMs, undefined, 'waiting');
+      this.#keep({ paths, bytes, user: '', sinceUnixMs, events: undefined, state: 'waiting' });
     }
     this.#foreign = (await this.#folder.foreign()).length;
     for (const left of this.#left.values()) {
@@ -190,13 +192,13 @@ export class Journals {
     for (const journal of this.#running) journal.restart();
     for (const left of this.#left.values()) {
       left.taken = true;
-      this.#bytes -= left.bytes;
+      this.#disk.give(left.user, left.bytes);
     }
     this.#left.clear();
   }
 
   async #offer(left: Left): Promise<void> {
-    if (this.#deliverer?.hasRoom(left.bytes) !== true) return;
+    if (this.#deliverer?.hasRoom(left.bytes, left.user) !== true) return;
     let content: LeftContent | undefined;
     try {
       content = await readLeft(left.paths, this.#options.key);
@@ -215,10 +217,14 @@ export class Journals {
     if (content === undefined || content.rest.bytes.length === 0) return left.remove();
     const { head, rest } = content;
     left.state = 'offered';
+    this.#disk.give(left.user, left.bytes);
+    left.user = userOf(head);
+    this.#disk.keep(left.user, left.bytes);
     const events = left.events ?? this.#options.eventsOf(head);
     const { sessionId, recorders } = head;
     this.#deliverer.take({
       sessionId,
+      user: left.user,
       recorders,
       find: async (signal) => (await this.#options.findRecorders?.(head, signal)) ?? recorders,
       rest,
@@ -245,39 +251,30 @@ export class Journals {
     }
   }
 
-  #keep(
-    paths: readonly string[],
-    bytes: number,
-    sinceUnixMs: number,
-    events: LateEvents | undefined,
-    state: Left['state'],
-  ): Left {
+  /** Adds files whose tail is undelivered. */
+  #keep(files: Pick<Left, 'paths' | 'bytes' | 'user' | 'sinceUnixMs' | 'events' | 'state'>): Left {
     const left: Left = {
-      paths,
-      bytes,
-      sinceUnixMs,
-      events,
-      state,
+      ...files,
       taken: false,
       remove: () => {
         if (this.#left.get(journalName(left)) !== left) return;
         this.#left.delete(journalName(left));
-        this.#bytes -= bytes;
-        for (const path of paths) unlink(path).catch(() => undefined);
+        this.#disk.give(left.user, left.bytes);
+        for (const path of left.paths) unlink(path).catch(() => undefined);
       },
       wait: () => (left.state = 'waiting'),
     };
-    if (paths.length > 0) this.#left.set(journalName(left), left);
+    if (left.paths.length === 0) return left;
+    this.#disk.keep(left.user, left.bytes);
+    this.#left.set(journalName(left), left);
     return left;
   }
 
-  #reserve(bytes: number): boolean {
-    if (this.#bytes + bytes > this.#options.maxBytes) {
-      this.#failed('room', new Error(`more than ${this.#options.maxBytes} bytes would be on disk`));
-      return false;
-    }
-    this.#bytes += bytes;
-    return true;
+  #reserve(bytes: number, user: string): boolean {
+    if (this.#disk.take(user, bytes)) return true;
+    const { maxBytes } = this.#options;
+    this.#failed('room', new Error(`the journals of ${user} exceed the user's share of ${maxBytes} bytes`));
+    return false;
   }
 
   #failed(reason: 'room' | 'disk', error: unknown): void {

@@ -34,6 +34,7 @@ import {
   type JournalHead,
   type JournalSealer,
   type RecordKind,
+  userOf,
 } from './journal-codec.ts';
 import type { JournalKey } from './journal-key.ts';
 
@@ -46,9 +47,9 @@ export interface JournalRoom {
   /** Returns the directory for new segments. */
   readonly directory: () => string;
   readonly key: JournalKey;
-  /** Reserves disk space. @returns false if this would exceed the limit */
-  reserve(bytes: number): boolean;
-  release(bytes: number): void;
+  /** Reserves disk space. @returns false if this would exceed the share of the user */
+  reserve(bytes: number, user: string): boolean;
+  release(bytes: number, user: string): void;
   /** Reports a failed write. */
   failed(error: unknown): void;
   /** Reports that the journal was closed. */
@@ -74,6 +75,8 @@ export class SessionJournal {
   readonly #room: JournalRoom;
   readonly #name: string;
   readonly #head: JournalHead;
+  /** User whose share of the disk the journal uses. */
+  readonly user: string;
   #segments: Segment[] = [];
   /** The last released segment. The next segment overwrites its file. */
   #spare: Segment | undefined;
@@ -95,6 +98,7 @@ export class SessionJournal {
     this.#room = room;
     this.#name = name;
     this.#head = head;
+    this.user = userOf(head);
   }
 
   /** Size of the segments on disk, without the released segment. */
@@ -232,7 +236,7 @@ export class SessionJournal {
     this.#spare = undefined;
     for (const { fd, size } of [...spare, ...this.#segments.splice(0)]) {
       closeSync(fd);
-      this.#room.release(size);
+      this.#room.release(size, this.user);
     }
   }
 
@@ -249,7 +253,7 @@ export class SessionJournal {
 
   #drop({ fd, path, size }: Segment): void {
     closeSync(fd);
-    this.#room.release(size);
+    this.#room.release(size, this.user);
     // Deletes asynchronously, because the kernel needs time to free megabytes of pages.
     unlink(path).catch(() => undefined);
   }
@@ -277,7 +281,7 @@ export class SessionJournal {
   }
 
   #create(): Segment | undefined {
-    if (!this.#room.reserve(PREFIX_BYTES)) {
+    if (!this.#room.reserve(PREFIX_BYTES, this.user)) {
       this.#end = -1;
       return undefined;
     }
@@ -288,7 +292,7 @@ export class SessionJournal {
       return { path, fd, sealer, bytes: 0, size: PREFIX_BYTES, broken: false, end: this.#end };
     } catch (error) {
       this.#end = -1;
-      this.#room.release(PREFIX_BYTES);
+      this.#room.release(PREFIX_BYTES, this.user);
       this.#room.failed(error);
       return undefined;
     }
@@ -332,7 +336,7 @@ export class SessionJournal {
   #write(segment: Segment, kind: RecordKind, at: number, ...content: readonly Uint8Array[]): boolean {
     if (segment.broken) return false;
     const more = segment.bytes + lengthOf(content) + RECORD_OVERHEAD - segment.size;
-    if (more > 0 && !this.#room.reserve(more)) {
+    if (more > 0 && !this.#room.reserve(more, this.user)) {
       this.#end = -1;
       return false;
     }

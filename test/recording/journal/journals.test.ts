@@ -50,12 +50,13 @@ async function open(
   with_: JournalKey = key,
   log = createSilentLogger(),
   findRecorders?: JournalOptions['findRecorders'],
+  maxBytes = MANY,
 ): Promise<Journals> {
   reported.length = 0;
   const journals = await Journals.open({
     directory,
     key: with_,
-    maxBytes: MANY,
+    maxBytes,
     unixMs: Date.now,
     log,
     eventsOf: () => silent,
@@ -320,6 +321,58 @@ describe('journals of an earlier process', () => {
     expect(deliverer.ends).toHaveLength(2);
     deliverer.ends[1]!.journal!.remove();
     expect([journals.left, journals.bytes]).toEqual([0, 0]);
+  });
+});
+
+describe('a user whose journals fill the share of the user', () => {
+  const MAX_BYTES = 1024 * 1024;
+  const bytes = framed(`[0,"o","${'x'.repeat(10_000)}"]\n`);
+  const openSmall = (log = createSilentLogger()): Promise<Journals> => open(key, log, undefined, MAX_BYTES);
+
+  function begin(journals: Journals, user: string) {
+    return journals.begin({ sessionId: user, recorders: [], recorderTags: [], about: { user } });
+  }
+
+  /** Appends to a new journal of the user until the journal refuses. */
+  function fill(journals: Journals, user = 'greedy') {
+    const journal = begin(journals, user);
+    let end = 0;
+    for (; journal.append(end, bytes, new Preamble()); end += bytes.length);
+    return journal;
+  }
+
+  it('leaves space for the journal of another user, and the refusal is logged', async () => {
+    const logged: string[] = [];
+    const destination = { write: (line: string) => void logged.push(line) };
+    const journals = await openSmall(createLogger({ level: 'warn', destination }));
+    for (let count = 0; count < 3; count += 1) fill(journals);
+    expect(logged).toEqual([expect.stringContaining('output cannot be kept on disk')]);
+    expect(begin(journals, 'calm').append(0, bytes, new Preamble())).toBe(true);
+  });
+
+  it('leaves space also after the sessions have ended without a recorder', async () => {
+    const journals = await openSmall();
+    const ends = [1, 2, 3].map(() => journals.leave(fill(journals), silent));
+    expect(begin(journals, 'greedy').append(0, bytes, new Preamble())).toBe(false);
+    expect(begin(journals, 'calm').append(0, bytes, new Preamble())).toBe(true);
+    for (const end of ends) end.remove();
+    expect(begin(journals, 'greedy').append(0, bytes, new Preamble())).toBe(true);
+  });
+
+  it('leaves space also after a restart of the gateway', async () => {
+    const before = await openSmall();
+    for (let count = 0; count < 3; count += 1) fill(before);
+    await before.close();
+    const journals = await openSmall();
+    const deliverer = createDeliverer();
+    journals.start(deliverer);
+    await journals.look();
+    expect(deliverer.ends.map(({ user }) => user)).toContain('greedy');
+    expect(begin(journals, 'greedy').append(0, bytes, new Preamble())).toBe(false);
+    expect(begin(journals, 'calm').append(0, bytes, new Preamble())).toBe(true);
+    for (const { journal } of deliverer.ends) journal?.remove();
+    expect(journals.bytes).toBeLessThan(2 * bytes.length);
+    expect(begin(journals, 'greedy').append(0, bytes, new Preamble())).toBe(true);
   });
 });
 

@@ -365,7 +365,7 @@ describe('the journal of a session in frames', () => {
   it('keeps its content if it cannot write the new start position', async () => {
     const { room, state } = createRoom(Infinity);
     let full = false;
-    const reserve = (bytes: number): boolean => !full && room.reserve(bytes);
+    const reserve = (bytes: number): boolean => !full && room.reserve(bytes, '');
     const writer = createWriter({ ...room, reserve });
     writer.write(HEADER);
     while (files().length < 2) writer.write(block(500_000));
