@@ -102,19 +102,25 @@ const DEFAULT_LIMITS = {
   maxPendingBytes: 2 * 1024 ** 2,
   /** Maximum number of received bytes that are not yet written to disk, for all sessions together. */
   maxTotalPendingBytes: 32 * 1024 ** 2,
-  /** Maximum number of bytes of long lines of all sessions in memory. A single tailnet node may use all free bytes. */
+  /**
+   * Maximum number of bytes of long lines of all sessions in memory. One tailnet node may use at most half of the bytes
+   * that other nodes leave free.
+   */
   maxLongLineBytes: 128 * 1024 ** 2,
   /**
-   * Maximum number of sessions that are open, resumable or not yet in the store. A single tailnet node may use all free
-   * slots.
+   * Maximum number of sessions that are open, resumable or not yet in the store. One tailnet node may use at most
+   * half of the slots that other nodes leave free.
    */
   maxSessions: 4000,
-  /** Maximum number of connections per listener. A single address may use all free connections. */
+  /** Maximum number of connections per listener. One address may use at most half of those that others leave free. */
   maxConnections: 20_000,
-  /** Maximum number of live views. A single viewer may use all free slots. */
+  /** Maximum number of live views. One viewer may use at most half of the slots that others leave free. */
   maxViewers: 500,
   maxEventBytes: 16 * 1024 ** 2,
-  /** Maximum number of bytes of events in memory. The events of a single tailnet node may use all free bytes. */
+  /**
+   * Maximum number of bytes of events in memory. The events of one tailnet node may use about half of the bytes that
+   * other nodes leave free.
+   */
   maxTotalEventBytes: 64 * 1024 ** 2,
   /** Minimum free space in the store for a new session, in bytes. */
   minFreeBytes: 64 * 1024 ** 2,
