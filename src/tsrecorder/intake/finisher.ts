@@ -2,12 +2,12 @@
  * Moves finished uploads from the spool into the store. Retries each upload until the store has it. A spool is deleted
  * only after the store has the recording; until then the recording is listed and served from the spool.
  */
-import { open } from 'node:fs/promises';
+import { open, type FileHandle } from 'node:fs/promises';
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import { readCastTail } from '../library/cast-tail.ts';
 import { blockBytesFor, createLineSealer, type LineSeal } from '../evidence/line-seal.ts';
-import type { SessionEvidence, SessionStart } from '../evidence/session-evidence.ts';
+import type { SealedFiles, SessionEvidence, SessionStart } from '../evidence/session-evidence.ts';
 import { isSidecarOf } from '../evidence/signed-sidecar.ts';
 import { describeHead } from '../library/describe-head.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
@@ -129,15 +129,12 @@ async function store(
   evidence: FinisherOptions['evidence'],
 ): Promise<RecordingKey> {
   const { paths, castBytes } = upload;
-  const cast = await sealFile(paths.cast, castBytes);
-  const tail = await readCastTail((start, end) => readPart(paths.cast, start, end), castBytes);
-  const described = describeUpload(upload, tail.durationSeconds);
   const notes = upload.facts.noteCount > 0 ? paths.notes : undefined;
   const notesBytes = notes === undefined ? 0 : upload.notesBytes;
+  const { files, durationSeconds, start } = await readFiles(upload, notes);
+  const described = describeUpload(upload, durationSeconds);
   const { part, isWhole } = placeOf(upload);
   const mark = markOf(upload.meta.nodeId, part.session);
-  const files = { cast, notes: notes === undefined ? undefined : await sealFile(notes, notesBytes) };
-  const start = await describeStart(upload);
   let key: RecordingKey = upload.meta;
   for (;;) {
     const recording = { ...described, id: recordingId(key), key: recordingKey(key) };
@@ -180,7 +177,7 @@ async function store(
     throw new TailcastError('STORE_FAILED', 'the stored cast is not as long as the spool');
   }
   await evidence.ended(start.recording, recordingId(key), mark, files);
-  await removeSpool(paths);
+  await removeSpool(paths, upload.adopted !== undefined);
   return key;
 }
 
@@ -228,38 +225,60 @@ function nextKey(key: RecordingKey): RecordingKey {
   return { nodeId: key.nodeId, time: formatTime((parseTime(key.time) ?? 0n) + 1n) };
 }
 
-/** Returns the data for the start entry of the session in the evidence log. */
-async function describeStart({ meta, paths, bodyBytes, adopted }: OverUpload): Promise<SessionStart> {
+/** Hashes the files of an upload, and reads the time of its last event and the data for its start entry in the log. */
+async function readFiles(
+  upload: OverUpload,
+  notes: string | undefined,
+): Promise<{
+  readonly files: SealedFiles;
+  readonly durationSeconds: number | undefined;
+  readonly start: SessionStart;
+}> {
+  const { meta, paths, bodyBytes, castBytes, adopted } = upload;
   const { nodeId, nodeName, address, storedHeaderBytes } = meta;
-  const header = await readPart(paths.cast, 0, storedHeaderBytes);
-  const recording = recordingId(meta);
-  const from = adopted === undefined ? {} : { adopted };
-  return { recording, header, nodeId, nodeName, address, durable: bodyBytes, ...from };
+  return withFile(paths.cast, async (file) => {
+    const cast = await sealFile(file, castBytes);
+    const { durationSeconds } = await readCastTail((start, end) => readRange(file, start, end), castBytes);
+    const header = await readRange(file, 0, storedHeaderBytes);
+    const recording = recordingId(meta);
+    const from = adopted === undefined ? {} : { adopted };
+    const start = { recording, header, nodeId, nodeName, address, durable: bodyBytes, ...from };
+    const sealedNotes =
+      notes === undefined
+        ? undefined
+        : await withFile(notes, (opened) => sealFile(opened, upload.notesBytes));
+    return { files: { cast, notes: sealedNotes }, durationSeconds, start };
+  });
 }
 
 /** Hashes a file. Reads without a stream: a stream would allocate memory for the complete file outside the V8 heap. */
-async function sealFile(path: string, expectedBytes: number): Promise<LineSeal> {
+async function sealFile(file: FileHandle, expectedBytes: number): Promise<LineSeal> {
   const sealer = createLineSealer(blockBytesFor(expectedBytes));
-  const block = Buffer.allocUnsafeSlow(SEAL_READ_BYTES);
+  // One more byte than expected, so that one read shows the end of a short file.
+  const block = Buffer.allocUnsafeSlow(Math.min(expectedBytes + 1, SEAL_READ_BYTES));
+  for (let bytes = 0; ;) {
+    const { bytesRead } = await file.read(block, 0, block.length);
+    if (bytesRead > 0) sealer.push(block.subarray(0, bytesRead));
+    bytes += bytesRead;
+    if (bytesRead === 0 || (bytes === expectedBytes && bytesRead < block.length)) return sealer.finish();
+  }
+}
+
+async function withFile<T>(path: string, use: (file: FileHandle) => Promise<T>): Promise<T> {
   const file = await open(path, 'r');
   try {
-    for (;;) {
-      const { bytesRead } = await file.read(block, 0, block.length);
-      if (bytesRead === 0) return sealer.finish();
-      sealer.push(block.subarray(0, bytesRead));
-    }
+    return await use(file);
   } finally {
     await file.close();
   }
 }
 
 /** Reads bytes `[start, end)` of a file. A shorter file yields fewer bytes. */
-export async function readPart(path: string, start: number, end: number): Promise<Uint8Array> {
-  const file = await open(path, 'r');
-  try {
-    const { bytesRead, buffer } = await file.read(new Uint8Array(end - start), 0, end - start, start);
-    return buffer.subarray(0, bytesRead);
-  } finally {
-    await file.close();
-  }
+export function readPart(path: string, start: number, end: number): Promise<Uint8Array> {
+  return withFile(path, (file) => readRange(file, start, end));
+}
+
+async function readRange(file: FileHandle, start: number, end: number): Promise<Uint8Array> {
+  const { bytesRead, buffer } = await file.read(new Uint8Array(end - start), 0, end - start, start);
+  return buffer.subarray(0, bytesRead);
 }

@@ -228,11 +228,13 @@ async function* journalLines(
 /**
  * Deletes all files of a spool. Deletes the journal after the recording, so that after an interrupted deletion the
  * recorder still finds the spool by its journal and repeats the deletion.
+ *
+ * @param isAdopted false if the spool has no adoption file
  */
-export async function removeSpool(paths: SpoolPaths): Promise<void> {
+export async function removeSpool(paths: SpoolPaths, isAdopted = true): Promise<void> {
   await removeFile(paths.cast);
   await removeFile(paths.notes);
-  await removeFile(adoptionPath(paths));
+  if (isAdopted) await removeFile(adoptionPath(paths));
 }
 
 /** Returns the length of a file up to and including its last line feed. */

@@ -9,8 +9,8 @@
  * opened.
  */
 import { randomUUID } from 'node:crypto';
-import { constants, type Stats } from 'node:fs';
-import { lstat, open, readlink, realpath, rename, type FileHandle } from 'node:fs/promises';
+import { constants, readlinkSync, type Stats } from 'node:fs';
+import { lstat, open, realpath, rename, type FileHandle } from 'node:fs/promises';
 import { dirname, join, relative, sep } from 'node:path';
 import { isSystemError, TailcastError } from '../../errors.ts';
 
@@ -47,7 +47,7 @@ export interface DiskFiles {
    * Moves a link, pipe or other special file at `path` to a hidden name, so that it does not prevent the recorder from
    * writing there.
    *
-   * @returns true if a file was moved
+   * @returns true if a regular file is at `path`
    */
   putAside(path: string): Promise<boolean>;
   /** Reports a path that is not a regular file, once for each path. */
@@ -57,6 +57,7 @@ export interface DiskFiles {
 /** @param onRefused called once for each skipped name, relative to `directory` */
 export function createDiskFiles(directory: string, onRefused: (name: string) => void): DiskFiles {
   const reported = new Set<string>();
+  const heldPath = createHeldPath(directory, (path) => isInside(path));
 
   function report(path: string): void {
     if (reported.has(path) || reported.size >= MAX_REPORTED) return;
@@ -81,7 +82,7 @@ export function createDiskFiles(directory: string, onRefused: (name: string) => 
   async function inFolder<T>(folder: string, use: (held: string) => Promise<T>): Promise<T> {
     const handle = await openFolder(folder, folder === directory);
     try {
-      const held = handle === undefined ? undefined : await heldPath(directory, handle, folder);
+      const held = handle === undefined ? undefined : await heldPath(handle, folder);
       if (held !== undefined) return await use(held);
       report(folder);
       throw new TailcastError('STORE_FAILED', NO_DIRECTORY);
@@ -99,8 +100,9 @@ export function createDiskFiles(directory: string, onRefused: (name: string) => 
     }
     try {
       if ((await file.stat()).isFile()) {
-        // If a folder of the path is a link, `isInside` reports it.
-        if ((await isInside(path)) && (await heldPath(directory, file, path)) !== undefined) return file;
+        if ((await heldPath(file, path)) !== undefined) return file;
+        // If a folder of the path is a link, this call reports it.
+        await isInside(path);
       } else report(path);
     } catch (error) {
       await file.close();
@@ -126,10 +128,11 @@ export function createDiskFiles(directory: string, onRefused: (name: string) => 
     },
     async putAside(path) {
       const found = await statLink(path);
-      if (found === undefined || found.isFile()) return false;
+      if (found === undefined) return false;
+      if (found.isFile()) return true;
       report(path);
       await rename(path, join(dirname(path), `.${randomUUID()}.refused`));
-      return true;
+      return false;
     },
     report,
   };
@@ -146,15 +149,36 @@ async function openFolder(folder: string, mayBeLink: boolean): Promise<FileHandl
 }
 
 /**
- * Returns a safe path of an open file, or undefined if the file is not at `path` below `directory`. The result refers
- * to the file even after a rename.
+ * Creates a function that returns a safe path of an open file, or undefined if the file is not at `path` below
+ * `directory`. The result refers to the file even after a rename. If the OS does not report the path of an open file,
+ * the result is `path`, after a check of its folders.
  */
-async function heldPath(directory: string, file: FileHandle, path: string): Promise<string | undefined> {
-  const held = `/proc/self/fd/${file.fd}`;
-  const actual = await readlink(held).catch(() => undefined);
-  // Only Linux reports the path of an open file.
-  if (actual === undefined) return path;
-  return actual === join(await realpath(directory), relative(directory, path)) ? held : undefined;
+function createHeldPath(
+  directory: string,
+  isInside: (path: string) => Promise<boolean>,
+): (file: FileHandle, path: string) => Promise<string | undefined> {
+  /** Path of the store directory without links; undefined before the first use. */
+  let real: string | undefined;
+  return async ({ fd }, path) => {
+    const held = `/proc/self/fd/${fd}`;
+    const actual = pathOfOpen(held);
+    if (actual === undefined) return (await isInside(path)) ? path : undefined;
+    const below = relative(directory, path);
+    if (real !== undefined && actual === join(real, below)) return held;
+    // The store directory may be a link that was changed.
+    real = await realpath(directory);
+    return actual === join(real, below) ? held : undefined;
+  };
+}
+
+/** Returns the path of an open file; undefined if the OS does not report it. Reads no disk. */
+function pathOfOpen(held: string): string | undefined {
+  try {
+    return readlinkSync(held);
+  } catch {
+    // Only Linux reports the path of an open file.
+    return undefined;
+  }
 }
 
 async function openWithoutWaiting(path: string): Promise<FileHandle | 'refused' | undefined> {

@@ -59,46 +59,55 @@ export async function createDiskStore(
     join(directory, recordingKey(key).slice(0, -SUFFIX.cast.length) + SUFFIX[kind]);
 
   async function ensureFolder(folder: string): Promise<void> {
-    await files.assertInside(join(folder, '_'));
+    // `inFolder` checks the folder again at each use.
     if (folders.has(folder)) return;
+    await files.assertInside(join(folder, '_'));
     await makeDirectory(folder);
     folders.add(folder);
   }
-
-  const put = (path: string, content: string | Uint8Array): Promise<void> => putFile(files, path, content);
-  const place = (source: string, path: string): Promise<void> =>
-    files.inFolder(dirname(path), (folder) => placeFile(source, join(folder, basename(path))));
 
   const stat: RecordingStore['stat'] = (key, kind) => statObject(files, pathOf(key, kind));
   const read: RecordingStore['read'] = (key, kind, range) => readObject(files, pathOf(key, kind), range);
 
   async function finish(upload: FinishedUpload): Promise<void> {
-    const folder = join(directory, encodeNodeId(upload.key.nodeId));
+    const { key, notesPath, sessionMark } = upload;
+    const folder = join(directory, encodeNodeId(key.nodeId));
     await ensureFolder(folder);
-    for (const kind of ['cast', 'notes', 'sidecar'] as const) await files.putAside(pathOf(upload.key, kind));
-    const hasCast = (await stat(upload.key, 'cast')) !== undefined;
-    if (!hasCast) {
+    await files.inFolder(folder, async (held) => {
+      const heldOf = (kind: ObjectKind): string => join(held, basename(pathOf(key, kind)));
+      const hasCast = await files.putAside(pathOf(key, 'cast'));
       // Files without a cast are from an interrupted attempt or from another program.
-      for (const kind of ['notes', 'sidecar'] as const) await removeInside(files, pathOf(upload.key, kind));
-      if (upload.notesPath !== undefined) await place(upload.notesPath, pathOf(upload.key, 'notes'));
-      await put(pathOf(upload.key, 'sidecar'), upload.sidecar);
+      for (const kind of ['notes', 'sidecar'] as const)
+        if ((await files.putAside(pathOf(key, kind))) && !hasCast) await removeFile(heldOf(kind));
+      if (!hasCast) {
+        if (notesPath !== undefined) await placeFile(notesPath, heldOf('notes'));
+        await writeAside(heldOf('sidecar'), upload.sidecar);
+        await syncEntries(folder);
+      } else if (
+        (await isForeign(files, pathOf(key, 'cast'), upload)) ||
+        !(await hasNotesAndSidecar({ stat, read }, upload))
+      ) {
+        throw new TailcastError('UPLOAD_CONFLICT', 'another recording has this key');
+      }
+      if (sessionMark !== undefined) await mark(markName(key, sessionMark));
+      // If another program creates the cast now, this attempt fails, and the next attempt compares the files.
+      if (!hasCast) await placeFile(upload.castPath, heldOf('cast'));
       await syncEntries(folder);
-    } else if (
-      (await isForeign(files, pathOf(upload.key, 'cast'), upload)) ||
-      !(await hasNotesAndSidecar({ stat, read }, upload))
-    ) {
-      throw new TailcastError('UPLOAD_CONFLICT', 'another recording has this key');
-    }
-    if (upload.sessionMark !== undefined) {
-      const marks = join(directory, SESSIONS_FOLDER);
-      await ensureFolder(marks);
-      const name = markName(upload.key, upload.sessionMark);
-      await ignoreExisting(files.inFolder(marks, (folder) => writeDurableFile(join(folder, name), [])));
-      await syncEntries(marks);
-    }
-    // If another program creates the cast now, this attempt fails, and the next attempt compares the files.
-    if (!hasCast) await place(upload.castPath, pathOf(upload.key, 'cast'));
-    await syncEntries(folder);
+    });
+  }
+
+  async function mark(name: string): Promise<void> {
+    const marks = join(directory, SESSIONS_FOLDER);
+    await ensureFolder(marks);
+    await ignoreExisting(files.inFolder(marks, (folder) => writeDurableFile(join(folder, name), [])));
+    await syncEntries(marks);
+  }
+
+  async function putEvent(path: string, content: string): Promise<void> {
+    await ensureFolder(dirname(path));
+    await markEvents(directory, folders);
+    await putFile(files, path, content);
+    await syncEntries(dirname(path));
   }
 
   async function removeRecording(key: RecordingKey): Promise<void> {
@@ -115,21 +124,12 @@ export async function createDiskStore(
 
   return {
     finish: (upload) => wrap(finish(upload)),
-    putEvent: (key, content) =>
-      wrap(
-        (async () => {
-          const path = join(directory, eventKey(key));
-          await ensureFolder(dirname(path));
-          await markEvents(directory, folders);
-          await put(path, content);
-          await syncEntries(dirname(path));
-        })(),
-      ),
+    putEvent: (key, content) => wrap(putEvent(join(directory, eventKey(key)), content)),
     list: () => wrap(lister.list()),
     stat,
     read,
     remove: (key) => wrap(removeRecording(key)),
-    ...createDocuments(directory, { files, ensureFolder, put, syncEntries }),
+    ...createDocuments(directory, { files, ensureFolder, syncEntries }),
     freeBytes: () => wrap(freeBytesIn(directory)),
   };
 }
@@ -140,7 +140,6 @@ function createDocuments(
   parts: {
     readonly files: DiskFiles;
     readonly ensureFolder: (folder: string) => Promise<void>;
-    readonly put: (path: string, content: Uint8Array) => Promise<void>;
     readonly syncEntries: (folder: string) => Promise<void>;
   },
 ): DocumentStore {
@@ -155,11 +154,11 @@ function createDocuments(
     const path = pathOf(name);
     await parts.ensureFolder(dirname(path));
     try {
-      await parts.put(path, content);
+      await putFile(files, path, content);
     } catch (error) {
       if (!isSystemError(error, 'EEXIST')) throw error;
-      if (!(await files.putAside(path))) return false;
-      await parts.put(path, content);
+      if (await files.putAside(path)) return false;
+      await putFile(files, path, content);
     }
     await parts.syncEntries(dirname(path));
     return true;
@@ -196,18 +195,20 @@ function createDocuments(
   };
 }
 
+function putFile(files: DiskFiles, path: string, content: string | Uint8Array): Promise<void> {
+  return files.inFolder(dirname(path), (folder) => writeAside(join(folder, basename(path)), content));
+}
+
 /** Writes a file under a hidden name, and then renames it. */
-async function putFile(files: DiskFiles, path: string, content: string | Uint8Array): Promise<void> {
-  await files.inFolder(dirname(path), async (folder) => {
-    // Use a random name, because recorders on other machines may have the same process id.
-    const draft = join(folder, `.${randomUUID()}.part`);
-    await writeDurableFile(draft, [Buffer.from(content)]);
-    try {
-      await placeFile(draft, join(folder, basename(path)));
-    } finally {
-      await removeFile(draft);
-    }
-  });
+async function writeAside(path: string, content: string | Uint8Array): Promise<void> {
+  // Use a random name, because recorders on other machines may have the same process id.
+  const draft = join(dirname(path), `.${randomUUID()}.part`);
+  await writeDurableFile(draft, [Buffer.from(content)]);
+  try {
+    await placeFile(draft, path);
+  } finally {
+    await removeFile(draft);
+  }
 }
 
 /** Removes a file. Does nothing if a folder of its path is missing or is a link. */
