@@ -2,30 +2,18 @@
 import { FINALIZER, KINDS } from '../kube-object.ts';
 import { createApprovals, type Approvals } from '../workload/approvals.ts';
 import {
-  timeOf,
   type Managed,
   type Reconciler,
   type ReconcilerDeps,
   createReconciler,
-  failed,
+  report,
   warn,
-  writeStatus,
   type Observation,
 } from '../workload/reconciler.ts';
 import { ordinals, type Parent, dnsLabel, proxyNodes, type Proxy } from '../workload/workload.ts';
-import { devicesOf, sameJson, withCondition, type ShownDevice, type Verdict } from '../workload/status.ts';
+import { devicesOf, failed, succeeded, type ShownDevice, type Verdict } from '../workload/status.ts';
 import { parseConnector, problemOf, routesOf, type Connector } from './resource.ts';
 import { privilegedClassOf, deployProxy, existingName } from '../workload/proxy.ts';
-
-/** Reasons of the condition `ConnectorReady`. The reasons are stable, because dashboards and scripts match them. */
-type ConnectorReason =
-  | 'ConnectorCreated'
-  | 'ConnectorCreating'
-  | 'ConnectorCreationFailed'
-  | 'ConnectorInvalid'
-  | 'ConnectorTailnetUnavailable'
-  | 'ConnectorNameTaken'
-  | 'ConnectorTagsNotAllowed';
 
 export function createConnectorReconciler(deps: ReconcilerDeps): Reconciler {
   const approvals = createApprovals(deps);
@@ -38,7 +26,7 @@ export function createConnectorReconciler(deps: ReconcilerDeps): Reconciler {
       problemOf(connector) === undefined ? ordinals(group).map(hostnamesOf(connector)) : [],
     deploy: (connector, ...more) => deploy(deps, approvals, connector, ...more),
     notReady: (connector, reason, message) =>
-      report(deps, connector, failed(`Connector${reason}`, message), undefined),
+      reportReady(deps, connector, failed(`Connector${reason}`, message)),
   });
 }
 
@@ -69,24 +57,24 @@ async function deploy(
   if (problem !== undefined) {
     const verdict = failed('ConnectorInvalid', `Connector is invalid: ${problem}`);
     await warn(deps, resource, verdict);
-    await report(deps, connector, verdict, undefined);
+    await reportReady(deps, connector, verdict);
     deps.metrics.connectors.delete(connector.metadata.uid);
     return undefined;
   }
   const answer = await privilegedClassOf(deps, connector.spec.proxyClass);
   if (answer.kind === 'waits') {
-    await report(deps, connector, failed('ConnectorCreating', `waiting: ${answer.message}`), undefined);
+    await reportReady(deps, connector, failed('ConnectorCreating', `waiting: ${answer.message}`));
     return undefined;
   }
   deps.metrics.connectors.add(connector.metadata.uid);
   const proxy = proxyOf(connector, resource, deps.options.namespace);
   const deployed = await deployProxy(deps, proxy, answer.proxyClass, found);
   const pending = await approvals.see(found.control, deployed.nodes, routesOf(connector));
-  const verdict: Verdict<ConnectorReason> =
+  const verdict =
     deployed.missing === undefined
-      ? { ready: true, reason: 'ConnectorCreated', message: pending ?? 'ConnectorCreated' }
+      ? succeeded('ConnectorCreated', pending)
       : failed('ConnectorCreating', deployed.missing);
-  await report(deps, connector, verdict, devicesOf(deployed.nodes, false));
+  await reportReady(deps, connector, verdict, statusOf(connector, devicesOf(deployed.nodes, false)));
   return deployed.retryAfterMs;
 }
 
@@ -111,34 +99,25 @@ function hostnamesOf({ metadata, spec }: Connector): (ordinal: number) => string
   return (ordinal) => (numbered ? dnsLabel(`${many}-${ordinal}`) : single);
 }
 
-/**
- * Writes the status, unless the Connector has this status already.
- *
- * @param devices undefined if nothing was deployed; the status then keeps its devices
- */
-function report(
+function reportReady(
   deps: ReconcilerDeps,
-  { metadata, spec, status }: Connector,
-  verdict: Verdict<ConnectorReason>,
-  devices: readonly ShownDevice[] | undefined,
-): Promise<void> {
-  const { conditions: before, ...known } = status;
-  const time = timeOf(deps.clock);
-  const conditions = withCondition(before, 'ConnectorReady', verdict, metadata.generation, time);
-  const [first] = devices ?? [];
-  const shown =
-    devices === undefined
-      ? known
-      : {
-          subnetRoutes: (spec.subnetRouter?.advertiseRoutes ?? []).toSorted().join(','),
-          isExitNode: spec.exitNode,
-          isAppConnector: spec.appConnector !== undefined,
-          devices,
-          // Older clients read the first device from these fields.
-          hostname: first?.hostname ?? '',
-          tailnetIPs: first?.tailnetIPs ?? [],
-        };
-  const next = { conditions, ...shown };
-  const changed = sameJson(next, status) ? undefined : next;
-  return writeStatus(deps, { kind: KINDS.connector, metadata }, changed);
+  connector: Connector,
+  verdict: Verdict,
+  fields?: object,
+): Promise<boolean> {
+  return report(deps, KINDS.connector, connector, { ConnectorReady: verdict }, fields);
+}
+
+/** Returns the fields of the status, except the conditions. */
+function statusOf({ spec }: Connector, devices: readonly ShownDevice[]): object {
+  const [first] = devices;
+  return {
+    subnetRoutes: (spec.subnetRouter?.advertiseRoutes ?? []).toSorted().join(','),
+    isExitNode: spec.exitNode,
+    isAppConnector: spec.appConnector !== undefined,
+    devices,
+    // Older clients read the first device from these fields.
+    hostname: first?.hostname ?? '',
+    tailnetIPs: first?.tailnetIPs ?? [],
+  };
 }

@@ -5,15 +5,8 @@ import { olderFirst } from '../../kube/object-age.ts';
 import { frontSelector } from '../egress-group/member.ts';
 import { KubeRefusal } from '../kube-client.ts';
 import { kindOf, KINDS, type DesiredObject, type KubeObject, type ResourceKind } from '../kube-object.ts';
-import {
-  timeOf,
-  type Reconciler,
-  type ReconcilerDeps,
-  failed,
-  warn,
-  writeStatus,
-} from '../workload/reconciler.ts';
-import { sameJson, withCondition, type Verdict } from '../workload/status.ts';
+import { report, type Reconciler, type ReconcilerDeps, warn, writeStatus } from '../workload/reconciler.ts';
+import { failed, succeeded, type Verdict } from '../workload/status.ts';
 import { applyChanged, assertOwned } from '../workload/apply.ts';
 import { removeObject } from '../workload/cleanup.ts';
 import { namesByOwner } from '../workload/names.ts';
@@ -32,21 +25,14 @@ import {
 import { nameTable, recordsFile } from './records.ts';
 import { parseDnsConfig, type DnsConfig } from './resource.ts';
 
-const READY = 'NameserverReady';
 /**
  * Maximum size of the nameserver's file, in bytes. The API server limits a ConfigMap, including its metadata, to 1 MiB.
  */
 const MAX_FILE_BYTES = 1_000_000;
 
-type NameserverReason =
-  | 'NameserverCreated'
-  | 'NameserverCreating'
-  | 'NameserverCreationFailed'
-  | 'MultipleDNSConfigsPresent';
-
 /** Result of one reconciliation. */
 interface NameserverOutcome {
-  readonly verdict: Verdict<NameserverReason>;
+  readonly verdict: Verdict;
   /** Address of the nameserver's Service. If undefined, the status keeps the previous address. */
   readonly ip: string | undefined;
 }
@@ -66,7 +52,7 @@ export function createDnsReconciler(deps: ReconcilerDeps): Reconciler {
         await writeDnsStatus(deps, dnsConfig, await deploy(deps, dnsConfig));
       } catch (error) {
         if (deps.signal.aborted || (error instanceof KubeRefusal && error.conflict)) throw error;
-        const verdict = failed<NameserverReason>('NameserverCreationFailed', errorText(error));
+        const verdict = failed('NameserverCreationFailed', errorText(error));
         await warn(deps, target(dnsConfig), verdict);
         await writeDnsStatus(deps, dnsConfig, { verdict, ip: undefined });
         throw error;
@@ -81,7 +67,7 @@ async function deploy(deps: ReconcilerDeps, dnsConfig: DnsConfig): Promise<Names
   const first = await firstOf(deps);
   if (first !== undefined && first !== dnsConfig.metadata.name) {
     const message = `DNSConfig "${first}" is there already, and there is one nameserver: delete one of the two`;
-    const verdict = failed<NameserverReason>('MultipleDNSConfigsPresent', message);
+    const verdict = failed('MultipleDNSConfigsPresent', message);
     await warn(deps, target(dnsConfig), verdict);
     return { verdict, ip: '' };
   }
@@ -104,7 +90,7 @@ async function deploy(deps: ReconcilerDeps, dnsConfig: DnsConfig): Promise<Names
   const ip = addressOf(service);
   const problem = await settleCoreDns(deps.client, dnsConfig, { domain, address: ip });
   if (problem !== undefined) {
-    const verdict = failed<NameserverReason>('NameserverCreationFailed', problem);
+    const verdict = failed('NameserverCreationFailed', problem);
     await warn(deps, target(dnsConfig), verdict);
     return { verdict, ip };
   }
@@ -192,7 +178,7 @@ async function takeDown(deps: ReconcilerDeps, dnsConfig: DnsConfig): Promise<voi
     const object = await client.get(kind, { namespace: options.namespace, name });
     await removeObject(deps, dnsOwner(dnsConfig), kind, object);
   }
-  await writeStatus(deps, target(dnsConfig), { conditions: [], nameserver: null });
+  await writeStatus(deps, KINDS.dnsConfig, dnsConfig, { conditions: [], nameserver: null });
 }
 
 const deploymentSchema = z.object({
@@ -203,13 +189,11 @@ const deploymentSchema = z.object({
     .prefault({}),
 });
 
-function verdictOf(deployment: KubeObject): Verdict<NameserverReason> {
+function verdictOf(deployment: KubeObject): Verdict {
   const { metadata, spec, status } = deploymentSchema.parse(deployment);
   const ready = status.observedGeneration < metadata.generation ? 0 : status.readyReplicas;
   const message = `${ready}/${spec.replicas} pods of the nameserver are ready`;
-  return ready > 0
-    ? { ready: true, reason: 'NameserverCreated', message }
-    : failed('NameserverCreating', message);
+  return ready > 0 ? succeeded('NameserverCreated', message) : failed('NameserverCreating', message);
 }
 
 const serviceSchema = z.object({ spec: z.object({ clusterIP: z.string().default('') }) });
@@ -222,24 +206,11 @@ function target({ metadata }: DnsConfig): Parameters<typeof warn>[1] {
   return { kind: KINDS.dnsConfig, metadata };
 }
 
-/** Writes the status, unless the DNSConfig has this status already. */
-async function writeDnsStatus(
+function writeDnsStatus(
   deps: ReconcilerDeps,
   dnsConfig: DnsConfig,
-  { verdict, ip = dnsConfig.status.nameserver.ip }: NameserverOutcome,
-): Promise<void> {
-  const { metadata, status } = dnsConfig;
-  const conditions = withCondition(
-    status.conditions,
-    READY,
-    verdict,
-    metadata.generation,
-    timeOf(deps.clock),
-  );
-  const same = sameJson({ conditions, ip }, { conditions: status.conditions, ip: status.nameserver.ip });
-  await writeStatus(
-    deps,
-    target(dnsConfig),
-    same ? undefined : { conditions, nameserver: ip === '' ? null : { ip } },
-  );
+  { verdict, ip }: NameserverOutcome,
+): Promise<boolean> {
+  const nameserver = ip === '' ? null : ip && { ip };
+  return report(deps, KINDS.dnsConfig, dnsConfig, { NameserverReady: verdict }, { nameserver });
 }

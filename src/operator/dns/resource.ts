@@ -38,7 +38,7 @@ const dnsConfigSchema = z.object({
   status: z
     .object({
       conditions: z.array(conditionSchema).default([]),
-      nameserver: z.object({ ip: z.string().default('') }).prefault({}),
+      nameserver: z.object({ ip: z.string() }).optional(),
     })
     .prefault({}),
 });

@@ -8,16 +8,17 @@ import {
   type Reconciler,
   type ReconcilerDeps,
   createReconciler,
-  failed,
+  report,
   type Observation,
 } from '../workload/reconciler.ts';
 import { nodeNames } from '../proxy-group/group.ts';
 import { isEgressGroup, parseProxyGroup, type ProxyGroup } from '../proxy-group/resource.ts';
-import { classOfGroup, managedGroup, proxyOfGroup, reportGroup, reportNodes } from '../proxy-group/shared.ts';
+import { classOfGroup, managedGroup, proxyOfGroup, reportNodes } from '../proxy-group/shared.ts';
 import { configMapName } from './config-map.ts';
 import { removeFronts } from './fronts.ts';
 import { removeConfigMap } from '../workload/cleanup.ts';
 import { deployProxy } from '../workload/proxy.ts';
+import { failed } from '../workload/status.ts';
 
 export function createEgressNodesReconciler(
   deps: ReconcilerDeps,
@@ -34,7 +35,7 @@ export function createEgressNodesReconciler(
     names: (proxyGroup, { group }) => nodeNames(proxyGroup, group),
     deploy: (proxyGroup, ...more) => deploy(deps, defaultClass, proxyGroup, ...more),
     notReady: (proxyGroup, reason, message) =>
-      reportGroup(deps, proxyGroup, { ready: failed(`ProxyGroup${reason}`, message) }, undefined),
+      report(deps, KINDS.proxyGroup, proxyGroup, { ProxyGroupReady: failed(`ProxyGroup${reason}`, message) }),
     async removeMore({ group }, _control) {
       await removeFronts(deps, group.name);
       const { namespace } = deps.options;

@@ -6,14 +6,12 @@ import { SERVICES, SERVICES_BY_GROUP } from '../indexes.ts';
 import { FINALIZER, KINDS, type KubeObject, type ResourceKind } from '../kube-object.ts';
 import {
   addFinalizer,
-  timeOf,
+  report,
   type Reconciler,
   type ReconcilerDeps,
   warn,
-  writeStatus,
 } from '../workload/reconciler.ts';
 import { labelSelector, problemOfName, type NodeGroup } from '../workload/workload.ts';
-import { sameJson } from '../workload/status.ts';
 import { forEachMember, throwFirst } from '../workload/for-each-member.ts';
 import { applyChanged } from '../workload/apply.ts';
 import { sharedNodes } from '../proxy-group/group.ts';
@@ -45,7 +43,7 @@ import {
   type ServiceFront,
   type Member,
 } from './member.ts';
-import { nextConditions, refusal, memberVerdictsOf, type MemberVerdicts } from './status.ts';
+import { refusal, memberVerdictsOf, type MemberVerdicts } from './status.ts';
 
 /**
  * Interval of lookups of unresolved names, in milliseconds. Nodes look up names when their configuration file changes.
@@ -206,7 +204,7 @@ async function prepareAll(
   const refusals = new Map<string, MemberVerdicts>();
   const failure = await forEachMember(deps, members, keyOfMember, async (member) => {
     const answer = await prepare(deps, servesUnclassed, group, member, fronts);
-    if ('valid' in answer) refusals.set(keyOf(member.metadata), answer);
+    if ('TailscaleEgressSvcValid' in answer) refusals.set(keyOf(member.metadata), answer);
     else fronts.set(answer.key, answer);
   });
   const all = [...fronts.values()];
@@ -298,13 +296,10 @@ async function prepare(
   return front;
 }
 
-/** Writes the conditions of a Service if they change. */
 async function writeConditions(
   deps: ReconcilerDeps,
-  { metadata, status }: Member,
+  member: Member,
   verdicts: MemberVerdicts,
 ): Promise<void> {
-  const conditions = nextConditions(status.conditions, verdicts, metadata.generation, timeOf(deps.clock));
-  const next = sameJson(conditions, status.conditions) ? undefined : { conditions };
-  await writeStatus(deps, { kind: KINDS.service, metadata }, next);
+  await report(deps, KINDS.service, member, verdicts);
 }

@@ -1,18 +1,16 @@
 /** Computes the conditions of a member of an egress group. Pure. */
-import { withCondition, type Condition, type Verdict } from '../workload/status.ts';
-import { EGRESS_CONDITIONS } from '../service/status.ts';
+import { failed, succeeded, type Verdict } from '../workload/status.ts';
+import type { EGRESS_CONDITIONS } from '../service/status.ts';
 import type { Serving } from './endpoints.ts';
 
-export type MemberVerdicts = Readonly<Record<keyof typeof EGRESS_CONDITIONS, Verdict>>;
+export type MemberVerdicts = Readonly<Record<(typeof EGRESS_CONDITIONS)[number], Verdict>>;
 
 /** Conditions of a member that is not served. */
 export function refusal(reason: 'EgressSvcInvalid' | 'ProxyGroupNotReady', message: string): MemberVerdicts {
-  const unknown = reason === 'ProxyGroupNotReady';
-  const not = (what: string): Verdict => ({ ready: false, reason: what, message });
   return {
-    valid: { ready: false, unknown, reason, message },
-    configured: not(reason),
-    ready: not('ClusterResourcesNotReady'),
+    TailscaleEgressSvcValid: { ...failed(reason, message), unknown: reason === 'ProxyGroupNotReady' },
+    TailscaleEgressSvcConfigured: failed(reason, message),
+    TailscaleEgressSvcReady: failed('ClusterResourcesNotReady', message),
   };
 }
 
@@ -25,13 +23,12 @@ export function memberVerdictsOf(
 ): MemberVerdicts {
   const { complete, unresolved } = serving;
   return {
-    valid: { ready: true, reason: 'EgressSvcValid', message: 'EgressSvcValid' },
-    configured: {
-      ready: true,
-      reason: 'EgressSvcConfigured',
-      message: `Service configured for ProxyGroup ${group}`,
-    },
-    ready: readiness(`${complete}/${replicas} pods of ProxyGroup ${group} forward to ${target}`, {
+    TailscaleEgressSvcValid: succeeded('EgressSvcValid'),
+    TailscaleEgressSvcConfigured: succeeded(
+      'EgressSvcConfigured',
+      `Service configured for ProxyGroup ${group}`,
+    ),
+    TailscaleEgressSvcReady: readiness(`${complete}/${replicas} pods of ProxyGroup ${group} forward to ${target}`, {
       complete,
       replicas,
       unresolved:
@@ -51,25 +48,7 @@ function readiness(
     unresolved,
   }: { readonly complete: number; readonly replicas: number; readonly unresolved: string },
 ): Verdict {
-  if (replicas === 0)
-    return { ready: false, reason: 'NoProxiesConfigured', message: `${message}: spec.replicas is 0` };
-  if (complete === 0)
-    return { ready: false, reason: 'NotReadyToRouteTraffic', message: `${message}${unresolved}` };
-  return complete < replicas
-    ? { ready: true, reason: 'PartiallyReadyToRouteTraffic', message }
-    : { ready: true, reason: 'ReadyToRouteTraffic', message };
-}
-
-/** @param nowIso current time in RFC 3339 with seconds */
-export function nextConditions(
-  before: readonly Condition[],
-  verdicts: MemberVerdicts,
-  generation: number,
-  nowIso: string,
-): readonly Condition[] {
-  let conditions = before;
-  for (const key of ['valid', 'configured', 'ready'] as const) {
-    conditions = withCondition(conditions, EGRESS_CONDITIONS[key], verdicts[key], generation, nowIso);
-  }
-  return conditions;
+  if (replicas === 0) return failed('NoProxiesConfigured', `${message}: spec.replicas is 0`);
+  if (complete === 0) return failed('NotReadyToRouteTraffic', `${message}${unresolved}`);
+  return succeeded(complete < replicas ? 'PartiallyReadyToRouteTraffic' : 'ReadyToRouteTraffic', message);
 }

@@ -2,8 +2,7 @@
 import type { TableCertificate } from '../../wire/ingress-table.ts';
 import { doubtsOf, MAX_CERTIFICATE_BYTES, readCertificate, type TlsSecret } from '../ingress/table.ts';
 import type { ServingNode } from '../ingress/serve-config.ts';
-import { failed } from '../workload/reconciler.ts';
-import type { Verdict } from '../workload/status.ts';
+import { failed, succeeded, type Verdict } from '../workload/status.ts';
 import { coversHost } from './hosts.ts';
 import { GATEWAY_GROUP, type Gateway, type Listener } from './resource.ts';
 
@@ -101,7 +100,7 @@ export function planListeners(gateway: Gateway, facts: ListenerFacts): readonly 
       isOwnNameOnly,
       fromAll: namespaces.from === 'All',
       allowsHttpRoutes: kinds.length === 0 || kinds.some(isHttpRoute),
-      accepted: problem ?? { ready: true, reason: 'Accepted', message: 'Accepted' },
+      accepted: problem ?? succeeded('Accepted'),
       refs: refs.ready ? (kindsProblem(listener, field) ?? refs) : refs,
       unserved: problem?.message ?? unservedOf(refs, isOwnNameOnly, facts.node, field),
       certificate: found?.certificate,
@@ -122,7 +121,7 @@ function kindsProblem({ allowedRoutes: { kinds } }: Listener, field: string): Pr
   );
 }
 
-const RESOLVED: Verdict = { ready: true, reason: 'ResolvedRefs', message: 'ResolvedRefs' };
+const RESOLVED: Verdict = succeeded('ResolvedRefs');
 
 function sizeOf(certificate: TableCertificate | undefined): number {
   return certificate === undefined ? 0 : certificate.certificatePem.length + certificate.keyPem.length;

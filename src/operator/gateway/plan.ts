@@ -5,8 +5,7 @@ import { addPath, type HostRoutes, type OpenRoutes } from '../ingress/routes.ts'
 import { planHttp, planHttps, type ServeConfig, type ServingNode } from '../ingress/serve-config.ts';
 import { forwardTo, type TlsSecret } from '../ingress/table.ts';
 import type { KubeObject } from '../kube-object.ts';
-import { failed } from '../workload/reconciler.ts';
-import type { Verdict } from '../workload/status.ts';
+import { failed, succeeded, type Verdict } from '../workload/status.ts';
 import { commonHosts, createPathBudget, inTurn, withWider } from './hosts.ts';
 import { planListeners, namesCertificates, usesControlCertificate, type ListenerPlan } from './listeners.ts';
 import { gatewayOf, type Gateway, type HttpRoute, type ParentRef } from './resource.ts';
@@ -184,7 +183,7 @@ function attach({
   if (dropped.length > 0 && dropped.length === count) return refused('UnsupportedValue', dropped.join('; '));
   return {
     parentRef,
-    accepted: { ready: true, reason: 'Accepted', message: 'Accepted' },
+    accepted: succeeded('Accepted'),
     refs,
     partial: dropped.length === 0 ? undefined : `Dropped Rule(s): ${dropped.join('; ')}`,
     at,

@@ -21,13 +21,13 @@ import {
   type Reconciler,
   type ReconcilerDeps,
   createReconciler,
-  failed,
+  report,
   writeStatus,
   type FailureReason,
   type Observation,
 } from '../workload/reconciler.ts';
 import { stateSecretName, type Parent } from '../workload/workload.ts';
-import type { Verdict } from '../workload/status.ts';
+import { failed, succeeded, type Verdict } from '../workload/status.ts';
 import { hasJoined } from '../workload/readiness.ts';
 import { proxyClassNameOf } from '../service/predicates.ts';
 import { certificateNames } from './listeners.ts';
@@ -48,7 +48,7 @@ import {
   releasedStatus,
   routeStatus,
   type GatewayFindings,
-  classStatus,
+  acceptedClass,
 } from './status.ts';
 import { KubeRefusal } from '../kube-client.ts';
 import { forEachMember, throwFirst } from '../workload/for-each-member.ts';
@@ -70,7 +70,7 @@ export function createGatewayReconciler(deps: ReconcilerDeps, choices: GatewayCh
     deploy: (gateway, ...more) => deploy(deps, choices, gateway, ...more),
     release: (gateway, resource) => release(deps, gateway, resource),
     notReady: (gateway, reason, message) =>
-      report(deps, gateway, { programmed: programmedOf(reason, message) }),
+      reportGateway(deps, gateway, { programmed: programmedOf(reason, message) }),
     // Routes outlive a deleted Gateway, so the operator removes the Gateway's entries from their status.
     removeMore: ({ metadata }, _control) => forgetRoutes(deps, nameOf(metadata)),
   });
@@ -112,13 +112,13 @@ async function deploy(
   const { metadata } = gateway;
   const problem = problemOfGateway(gateway);
   if (problem !== undefined) {
-    await report(deps, gateway, { problem, programmed: failed('Invalid', problem.message) });
+    await reportGateway(deps, gateway, { problem, programmed: failed('Invalid', problem.message) });
     return undefined;
   }
   const hostname = gatewayHostname(gateway);
   const answer = await classOf(deps, proxyClassNameOf(metadata, choices.defaultClass));
   if (answer.kind === 'waits') {
-    await report(deps, gateway, { programmed: failed('Pending', `waiting: ${answer.message}`) });
+    await reportGateway(deps, gateway, { programmed: failed('Pending', `waiting: ${answer.message}`) });
     return undefined;
   }
   deps.metrics.gateways.add(metadata.uid);
@@ -152,10 +152,10 @@ async function deploy(
   const programmed: Verdict = !hasNode
     ? failed('AddressNotAssigned', deployed.missing ?? 'waiting for the node to join')
     : serves
-      ? { ready: true, reason: 'Programmed', message: 'Programmed' }
+      ? succeeded('Programmed')
       : failed('Pending', deployed.missing ?? 'waiting for the node to serve');
   const addresses = hasNode ? addressesOf(node) : undefined;
-  await report(deps, gateway, { plan, programmed, addresses });
+  await reportGateway(deps, gateway, { plan, programmed, addresses });
   const nextMs = nextPassMs(deployed.retryAfterMs, names.length);
   if (!(failure instanceof KubeRefusal) || failure.conflict) {
     throwFirst(failure);
@@ -276,18 +276,15 @@ async function release(
 ): Promise<boolean> {
   await forgetRoutes(deps, nameOf(metadata));
   const name = await dnsNameOf(deps, group);
-  const status = releasedStatus(gateway, name, timeOf(deps.clock));
-  await writeStatus(deps, { kind: KINDS.gateway, metadata: gateway.metadata }, status);
-  return status !== undefined;
+  return writeStatus(deps, KINDS.gateway, gateway, releasedStatus(gateway, name, timeOf(deps.clock)) ?? {});
 }
 
-function report(
+function reportGateway(
   deps: Pick<ReconcilerDeps, 'client' | 'clock'>,
   gateway: Gateway,
   findings: GatewayFindings,
-): Promise<void> {
-  const status = gatewayStatus(gateway, findings, timeOf(deps.clock));
-  return writeStatus(deps, { kind: KINDS.gateway, metadata: gateway.metadata }, status);
+): Promise<boolean> {
+  return writeStatus(deps, KINDS.gateway, gateway, gatewayStatus(gateway, findings, timeOf(deps.clock)));
 }
 
 /** Creates the reconciler that accepts the GatewayClasses of the operator. */
@@ -299,10 +296,8 @@ export function createGatewayClassReconciler(
       const object = await deps.client.get(KINDS.gatewayClass, { name });
       if (object === undefined || !isOurClass(object) || deps.leaving === true) return undefined;
       const gatewayClass = parseGatewayClass(object);
-      const { metadata } = gatewayClass;
-      if (metadata.deletionTimestamp !== undefined) return undefined;
-      const status = classStatus(gatewayClass, timeOf(deps.clock));
-      await writeStatus(deps, { kind: KINDS.gatewayClass, metadata }, status);
+      if (gatewayClass.metadata.deletionTimestamp !== undefined) return undefined;
+      await report(deps, KINDS.gatewayClass, gatewayClass, { Accepted: acceptedClass(gatewayClass) });
       return undefined;
     },
   };

@@ -2,8 +2,7 @@
 import { REFUSED, redirectBy } from '../../wire/ingress-table.ts';
 import { upstreamOf, type Upstream } from '../ingress/routes.ts';
 import type { KubeObject } from '../kube-object.ts';
-import { failed } from '../workload/reconciler.ts';
-import type { Verdict } from '../workload/status.ts';
+import { failed, succeeded, type Verdict } from '../workload/status.ts';
 import type { BackendRef, HttpRoute, RouteRule } from './resource.ts';
 
 /**
@@ -66,7 +65,7 @@ export function readRouteRules(
     count: route.spec.rules.length,
     refs:
       first === undefined
-        ? { ready: true, reason: 'ResolvedRefs', message: 'ResolvedRefs' }
+        ? succeeded('ResolvedRefs')
         : failed(first.reason, unresolved.map(({ message }) => message).join('; ')),
   };
 }

@@ -1,8 +1,15 @@
 /** Computes the status of GatewayClasses, Gateways and HTTPRoutes from plans and observations. Pure. */
 import { z } from 'zod';
-import { failed } from '../workload/reconciler.ts';
 import { conditionSchema } from '../workload/schema.ts';
-import { sameJson, withCondition, type Condition, type Verdict } from '../workload/status.ts';
+import {
+  failed,
+  sameJson,
+  succeeded,
+  withConditions,
+  type Condition,
+  type Verdict,
+  type Verdicts,
+} from '../workload/status.ts';
 import { overlapsOf, type ListenerPlan } from './listeners.ts';
 import type { AttachedParent, GatewayPlan, RoutePlan } from './plan.ts';
 import {
@@ -17,27 +24,20 @@ import {
 /** Status of a Gateway, in the format that the operator writes. */
 interface GatewayStatus {
   readonly conditions: readonly Condition[];
-  readonly addresses: Gateway['status']['addresses'];
-  readonly listeners: readonly object[];
+  /** If undefined, the status keeps the previous addresses. */
+  readonly addresses: Gateway['status']['addresses'] | undefined;
+  /** If undefined, the status keeps the previous listeners. */
+  readonly listeners: readonly object[] | undefined;
 }
 
-/** Desired conditions, each with its type. */
-type Verdicts = readonly (readonly [type: string, Verdict])[];
-
-/** @returns undefined if nothing changes */
-export function classStatus(
-  { metadata, spec, status }: GatewayClass,
-  nowIso: string,
-): { readonly conditions: readonly Condition[] } | undefined {
-  const verdict =
-    spec.parametersRef === undefined
-      ? { ready: true, reason: 'Accepted', message: 'Accepted' }
-      : failed(
-          'InvalidParameters',
-          `spec.parametersRef: not supported: annotate Gateways with tailscale.com/proxy-class`,
-        );
-  const conditions = withCondition(status.conditions, 'Accepted', verdict, metadata.generation, nowIso);
-  return sameJson(conditions, status.conditions) ? undefined : { conditions };
+/** Returns the condition `Accepted` of a GatewayClass. */
+export function acceptedClass({ spec }: GatewayClass): Verdict {
+  return spec.parametersRef === undefined
+    ? succeeded('Accepted')
+    : failed(
+        'InvalidParameters',
+        `spec.parametersRef: not supported: annotate Gateways with tailscale.com/proxy-class`,
+      );
 }
 
 /** Returns the reason why this Gateway cannot be served at all, or undefined. */
@@ -60,9 +60,6 @@ export function problemOfGateway({ spec }: Gateway): (Verdict & { readonly ready
     : failed('Invalid', `spec.${unknown}: not supported: leave it out`);
 }
 
-/** Type of a condition that the status contains only while the condition is true. */
-const OVERLAPPING = 'OverlappingTLSConfig';
-
 const KNOWN: readonly string[] = [
   'gatewayClassName',
   'listeners',
@@ -82,64 +79,42 @@ export interface GatewayFindings {
   readonly addresses?: GatewayStatus['addresses'] | undefined;
 }
 
-/** @returns undefined if nothing changes */
 export function gatewayStatus(
   { metadata, status }: Gateway,
   { problem, plan, programmed, addresses }: GatewayFindings,
   nowIso: string,
-): GatewayStatus | undefined {
+): GatewayStatus {
   const merge = (before: readonly Condition[], verdicts: Verdicts): readonly Condition[] =>
-    withVerdicts(before, verdicts, metadata.generation, nowIso);
-  const accepted = problem ?? (plan === undefined ? undefined : acceptedOf(plan.listeners));
-  const next = {
-    conditions: merge(status.conditions, [
-      ...(accepted === undefined ? [] : [['Accepted', accepted] as const]),
-      ['Programmed', programmed],
-    ]),
-    addresses: addresses ?? status.addresses,
-    listeners:
-      plan === undefined
-        ? status.listeners
-        : plan.listeners.map((listener) => {
-            const before = status.listeners.find(({ name }) => name === listener.name)?.conditions ?? [];
-            const overlaps = overlapsOf(listener, plan.listeners);
-            const message = `spec.listeners: ${overlaps.join(', ')} is for some of the same names`;
-            return {
-              name: listener.name,
-              supportedKinds: listener.allowsHttpRoutes ? [{ group: GATEWAY_GROUP, kind: 'HTTPRoute' }] : [],
-              attachedRoutes: attachedTo(listener, plan.routes),
-              conditions: merge(
-                before.filter(({ type }) => type !== OVERLAPPING || overlaps.length > 0),
-                [
-                  ['Accepted', listener.accepted],
-                  ['ResolvedRefs', listener.refs],
-                  ['Programmed', programmedOf(listener, programmed)],
-                  ...(overlaps.length === 0
-                    ? []
-                    : [[OVERLAPPING, { ready: true, reason: 'OverlappingHostnames', message }] as const]),
-                ],
-              ),
-            };
-          }),
+    withConditions(before, verdicts, metadata.generation, nowIso);
+  return {
+    conditions: merge(status.conditions, {
+      Accepted: problem ?? (plan && acceptedOf(plan.listeners)),
+      Programmed: programmed,
+    }),
+    addresses,
+    listeners: plan?.listeners.map((listener) => {
+      const before = status.listeners.find(({ name }) => name === listener.name)?.conditions ?? [];
+      const overlaps = overlapsOf(listener, plan.listeners);
+      const message = `spec.listeners: ${overlaps.join(', ')} is for some of the same names`;
+      return {
+        name: listener.name,
+        supportedKinds: listener.allowsHttpRoutes ? [{ group: GATEWAY_GROUP, kind: 'HTTPRoute' }] : [],
+        attachedRoutes: attachedTo(listener, plan.routes),
+        conditions: merge(before, {
+          Accepted: listener.accepted,
+          ResolvedRefs: listener.refs,
+          Programmed: programmedOf(listener, programmed),
+          // The status contains this condition only while it is true.
+          OverlappingTLSConfig: overlaps.length === 0 ? null : succeeded('OverlappingHostnames', message),
+        }),
+      };
+    }),
   };
-  return sameJson(next, status) ? undefined : next;
-}
-
-function withVerdicts(
-  before: readonly Condition[],
-  verdicts: Verdicts,
-  generation: number,
-  nowIso: string,
-): readonly Condition[] {
-  return verdicts.reduce(
-    (all, [type, verdict]) => withCondition(all, type, verdict, generation, nowIso),
-    before,
-  );
 }
 
 function acceptedOf(listeners: readonly ListenerPlan[]): Verdict {
   const bad = listeners.filter(({ unserved }) => unserved !== undefined);
-  if (bad.length === 0) return { ready: true, reason: 'Accepted', message: 'Accepted' };
+  if (bad.length === 0) return succeeded('Accepted');
   const message = bad.map(({ unserved }) => unserved).join('; ');
   return { ready: bad.length < listeners.length, reason: 'ListenersNotValid', message };
 }
@@ -167,9 +142,9 @@ export function releasedStatus(
   nowIso: string,
 ): GatewayStatus | undefined {
   if (dnsName === undefined || !status.addresses.some(({ value }) => value === dnsName)) return undefined;
-  const pending = { ready: false, unknown: true, reason: 'Pending', message: 'Waiting for controller' };
-  const verdicts = [['Accepted', pending] as const, ['Programmed', pending] as const];
-  const conditions = withVerdicts(status.conditions, verdicts, metadata.generation, nowIso);
+  const pending = { ...failed('Pending', 'Waiting for controller'), unknown: true };
+  const verdicts = { Accepted: pending, Programmed: pending };
+  const conditions = withConditions(status.conditions, verdicts, metadata.generation, nowIso);
   return { conditions, addresses: [], listeners: [] };
 }
 
@@ -192,17 +167,13 @@ export function routeStatus(
     one.controllerName === GATEWAY_CONTROLLER && gatewayOf(one.parentRef, metadata.namespace) === gateway;
   const own = parents.map(({ parentRef, accepted, refs, partial }) => {
     const known = status.parents.find((one) => isOurs(one) && isSameParent(one.parentRef, parentRef));
-    const before = ownEntrySchema
-      .parse(known ?? {})
-      .conditions.filter(({ type }) => type !== 'PartiallyInvalid' || partial !== undefined);
-    const verdicts: Verdicts = [
-      ['Accepted', accepted],
-      ['ResolvedRefs', refs],
-      ...(partial === undefined
-        ? []
-        : [['PartiallyInvalid', { ready: true, reason: 'UnsupportedValue', message: partial }] as const]),
-    ];
-    const conditions = withVerdicts(before, verdicts, metadata.generation, nowIso);
+    const before = ownEntrySchema.parse(known ?? {}).conditions;
+    const verdicts = {
+      Accepted: accepted,
+      ResolvedRefs: refs,
+      PartiallyInvalid: partial === undefined ? null : succeeded('UnsupportedValue', partial),
+    };
+    const conditions = withConditions(before, verdicts, metadata.generation, nowIso);
     return { parentRef, controllerName: GATEWAY_CONTROLLER, conditions };
   });
   const next = [...status.parents.filter((one) => !isOurs(one)), ...own];

@@ -328,8 +328,7 @@ async function reportProblems(
       ),
       ...problemsOfGroup(member, taken.get(member.key) ?? []),
     ];
-    const target = { kind: member.kind, metadata: member.metadata };
-    await warnOfAll(deps, target, problems);
+    await warnOfAll(deps, member, problems);
   }
 }
 

@@ -1,17 +1,18 @@
 /** Writes the status of Services and Ingresses of groups, and removes their finalizers. Effects. */
-import { removeFinalizer, timeOf, type ReconcilerDeps, warn, writeStatus } from '../workload/reconciler.ts';
+import { removeFinalizer, report, type ReconcilerDeps, warn, writeStatus } from '../workload/reconciler.ts';
 import { releaseNames } from '../workload/names.ts';
 import { forEachMember, throwFirst } from '../workload/for-each-member.ts';
-import { sameJson } from '../workload/status.ts';
+import { INGRESS_CONDITIONS } from '../service/status.ts';
+import { removed, type Verdicts } from '../workload/status.ts';
 import { ANNOTATIONS, isOurLoadBalancer } from '../service/predicates.ts';
 import type { ProxyGroup } from '../proxy-group/resource.ts';
 import type { Allocation } from './allocations.ts';
 import { hasGroup, hasMemberFinalizer, strayMembers, type Candidates } from './candidates.ts';
 import { refreshed, isGroupMember, keyOfMember, type GroupMember } from './member.ts';
-import { groupMissing, refusedMember, nextMemberStatus, type ExposureVerdicts } from './status.ts';
+import { groupMissing, refusedMember, type ExposureVerdicts } from './status.ts';
 
 /** @param shown addresses for the status; undefined to keep the present ones */
-export async function report(
+export async function reportMember(
   deps: ReconcilerDeps,
   member: GroupMember,
   verdicts: ExposureVerdicts,
@@ -19,15 +20,26 @@ export async function report(
 ): Promise<void> {
   // The API server accepts addresses in the status of a Service only if its type is LoadBalancer.
   const acceptsAddresses = member.type === 'ingress' || isOurLoadBalancer(member.resource.spec, true);
-  const status = nextMemberStatus(member, verdicts, acceptsAddresses ? shown : undefined, timeOf(deps.clock));
-  await writeStatus(deps, { kind: member.kind, metadata: member.metadata }, status);
+  await writeMemberStatus(deps, member, verdicts, acceptsAddresses ? shown : undefined);
+}
+
+async function writeMemberStatus(
+  deps: ReconcilerDeps,
+  { type, kind, resource }: GroupMember,
+  verdicts: Verdicts,
+  ingress: readonly object[] | undefined,
+): Promise<void> {
+  const fields = ingress === undefined ? {} : { loadBalancer: { ingress } };
+  // An Ingress has no conditions.
+  if (type === 'ingress') await writeStatus(deps, kind, resource, fields);
+  else await report(deps, kind, resource, verdicts, fields);
 }
 
 /** Reports that a member cannot be served, with the reason. */
 export async function refuse(deps: ReconcilerDeps, member: GroupMember, message: string): Promise<void> {
   const reason = member.type === 'svc' ? 'IngressSvcInvalid' : 'IngressNotServed';
-  await warn(deps, { kind: member.kind, metadata: member.metadata }, { reason, message });
-  await report(deps, member, refusedMember(message), []);
+  await warn(deps, member, { reason, message });
+  await reportMember(deps, member, refusedMember(message), []);
 }
 
 /**
@@ -50,9 +62,8 @@ export async function rejectMembers(
     (one) => isGroupMember(one) && one.group === name && !hasMemberFinalizer(one),
   );
   const reject = async (member: GroupMember): Promise<void> => {
-    if (member.type === 'svc') return report(deps, member, groupMissing(message), undefined);
-    const target = { kind: member.kind, metadata: member.metadata };
-    return warn(deps, target, { reason: 'IngressNotServed', message });
+    if (member.type === 'svc') return reportMember(deps, member, groupMissing(message), undefined);
+    return warn(deps, member, { reason: 'IngressNotServed', message });
   };
   const failure = await forEachMember(deps, members, keyOfMember, reject);
   throwFirst(strays, failure);
@@ -107,7 +118,5 @@ async function clear(
       (typeof hostname === 'string' && grant !== undefined && hostname.split('.')[0] === grant.hostname);
     return !ours;
   });
-  const shown = sameJson(before, left) ? undefined : left;
-  const status = nextMemberStatus(member, undefined, shown, timeOf(deps.clock));
-  await writeStatus(deps, { kind: member.kind, metadata: member.metadata }, status);
+  await writeMemberStatus(deps, member, removed(INGRESS_CONDITIONS), left);
 }

@@ -7,7 +7,6 @@ import {
   managedGroup,
   proxyOfGroup,
   refuseGroup,
-  reportGroup,
   reportNodes,
 } from '../proxy-group/shared.ts';
 import { createSequence } from '../../async/sequence.ts';
@@ -21,8 +20,7 @@ import {
   type Reconciler,
   type ReconcilerDeps,
   createReconciler,
-  failed,
-  writeStatus,
+  report,
   type Observation,
 } from '../workload/reconciler.ts';
 import { labelSelector, ordinals, stateSecretName, type NodeGroup } from '../workload/workload.ts';
@@ -32,7 +30,7 @@ import { openPodGate } from '../workload/readiness.ts';
 import { GATES } from '../workload/proxy-specs.ts';
 import { nodeNames } from '../proxy-group/group.ts';
 import { isIngressGroup, parseProxyGroup, type ProxyGroup } from '../proxy-group/resource.ts';
-import { clearedGroupStatus } from '../proxy-group/status.ts';
+import { failed } from '../workload/status.ts';
 import { exposuresOf, type Accepted } from './accept.ts';
 import { leaveServices, removeCertificates, writeAllocations } from './address-allocation.ts';
 import {
@@ -45,7 +43,7 @@ import {
 } from './candidates.ts';
 import { allocationsName, type Allocation } from './allocations.ts';
 import { keyOfMember, type GroupMember } from './member.ts';
-import { releaseMember, releaseStrays, refuse, report, rejectMembers } from './members.ts';
+import { releaseMember, releaseStrays, refuse, reportMember, rejectMembers } from './members.ts';
 import { isIdle, ordersOf, servedHosts, type ServedMember, type ServeMode } from './plan.ts';
 import { followsOrders, readGroupNode, serves, type GroupNode } from './reports.ts';
 import { shownAddresses, exposureVerdictsOf } from './status.ts';
@@ -55,6 +53,9 @@ import { deployProxy } from '../workload/proxy.ts';
 const NO_ADDRESSES =
   'the control server has no Tailscale Services, and the operator has no addresses to give out: name networks in ' +
   'ingressAddresses';
+
+/** Clears the conditions when the operator is uninstalled and the group stays. */
+const CLEARED = { ProxyGroupAvailable: null, ProxyGroupReady: null };
 
 export function createIngressGroupReconciler(deps: ReconcilerDeps, choices: IngressGroupChoices): Reconciler {
   const context: GroupContext = { deps, choices, approvals: createApprovals(deps), inTurn: createSequence() };
@@ -68,9 +69,9 @@ export function createIngressGroupReconciler(deps: ReconcilerDeps, choices: Ingr
     managed: (proxyGroup) => managedGroup(deps, proxyGroup),
     names: (proxyGroup, { group }) => nodeNames(proxyGroup, group),
     deploy: (proxyGroup, ...more) => deploy(context, proxyGroup, ...more),
-    release: (proxyGroup, _resource) => release(deps, proxyGroup),
+    release: (proxyGroup, _resource) => report(deps, KINDS.proxyGroup, proxyGroup, CLEARED, { devices: [] }),
     notReady: (proxyGroup, reason, message) =>
-      reportGroup(deps, proxyGroup, { ready: failed(`ProxyGroup${reason}`, message) }, undefined),
+      report(deps, KINDS.proxyGroup, proxyGroup, { ProxyGroupReady: failed(`ProxyGroup${reason}`, message) }),
     removeMore: ({ group }, control) => removeMore(context, group, control),
   });
   return {
@@ -126,9 +127,9 @@ async function deploy(
   await openGates(deps, mode, exposures, nodes, deployed);
   const reports = new Map<GroupMember, () => Promise<void>>([
     ...exposures.map((exposure) => {
-      const report = (): Promise<void> =>
+      const write = (): Promise<void> =>
         reportExposure(deps, mode, exposure, nodes, group.replicas, pending);
-      return [exposure.member, report] as const;
+      return [exposure.member, write] as const;
     }),
     ...[...accepted.refused].map(([member, message]) => {
       return [member, () => refuse(deps, member, message)] as const;
@@ -138,7 +139,7 @@ async function deploy(
     deps,
     reports,
     ([member]) => member.key,
-    ([, report]) => report(),
+    ([, write]) => write(),
   );
   const missing = deployed.missing ?? unservedBy(mode, exposures, nodes);
   await reportNodes(deps, proxyGroup, deployed, found, missing);
@@ -244,7 +245,7 @@ async function reportExposure(
   // While pods restart, the addresses in the status stay.
   const shown = count > 0 || isIdle(exposure) ? shownAddresses(mode, exposure) : undefined;
   const why = exposure.unready ? 'no endpoint of the Service is ready' : pending;
-  await report(deps, exposure.member, exposureVerdictsOf(count, replicas, why), shown);
+  await reportMember(deps, exposure.member, exposureVerdictsOf(count, replicas, why), shown);
 }
 
 /**
@@ -286,11 +287,4 @@ async function removeMore(
   if (object === undefined) return;
   const { namespace, name, uid } = object.metadata;
   await deps.client.remove(KINDS.configMap, { namespace, name }, { uid });
-}
-
-/** Clears the status of a group when the operator is uninstalled and the group stays. */
-async function release(deps: ReconcilerDeps, proxyGroup: ProxyGroup): Promise<boolean> {
-  const status = clearedGroupStatus(proxyGroup);
-  await writeStatus(deps, { kind: KINDS.proxyGroup, metadata: proxyGroup.metadata }, status);
-  return status !== undefined;
 }

@@ -11,7 +11,6 @@ import {
   type Observation,
 } from '../workload/reconciler.ts';
 import { stateSecretName, type Parent } from '../workload/workload.ts';
-import { sameJson } from '../workload/status.ts';
 import { hasJoined } from '../workload/readiness.ts';
 import { proxyClassNameOf } from '../service/predicates.ts';
 import {
@@ -125,7 +124,7 @@ async function deploy(
   const serves = own ? deployed.missing === undefined : !node.hasCertificate || hasServeEndpoint(secret);
   const ready = isUp && serves;
   // While the pod restarts, the status keeps the address, because the tailnet node stays the same.
-  if (ready || plan.ports.length === 0) await show(deps, ingress, resource, shownOf(plan, node.dnsName));
+  if (ready || plan.ports.length === 0) await show(deps, ingress, shownOf(plan, node.dnsName));
   return nextPassMs(deployed.retryAfterMs, secrets.size);
 }
 
@@ -216,17 +215,10 @@ export function problemsOfIngress(
 async function release(deps: ReconcilerDeps, ingress: Ingress, resource: Managed): Promise<boolean> {
   const name = await dnsNameOf(deps, resource.group);
   const left = ingress.status.loadBalancer.ingress.filter(({ hostname }) => hostname !== name);
-  return show(deps, ingress, resource, left);
+  return show(deps, ingress, left);
 }
 
 /** @returns true if the status has changed */
-async function show(
-  deps: ReconcilerDeps,
-  { metadata, status }: Ingress,
-  { kind }: Managed,
-  shown: readonly object[],
-): Promise<boolean> {
-  if (sameJson(shown, status.loadBalancer.ingress)) return false;
-  await writeStatus(deps, { kind, metadata }, { loadBalancer: { ingress: shown } });
-  return true;
+function show(deps: ReconcilerDeps, ingress: Ingress, shown: readonly object[]): Promise<boolean> {
+  return writeStatus(deps, KINDS.ingress, ingress, { loadBalancer: { ingress: shown } });
 }

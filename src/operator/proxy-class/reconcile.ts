@@ -1,12 +1,7 @@
 /** Reconciles one ProxyClass: validates it, and writes its condition. Effects only. */
 import { KINDS } from '../kube-object.ts';
-import {
-  type Reconciler,
-  type ReconcilerDeps,
-  failed,
-  warn,
-  writeCondition,
-} from '../workload/reconciler.ts';
+import { report, type Reconciler, type ReconcilerDeps, warn } from '../workload/reconciler.ts';
+import { failed, succeeded } from '../workload/status.ts';
 import { parseProxyClass, READY } from './resource.ts';
 import { problemsOf, warningsOf } from './validation.ts';
 
@@ -18,7 +13,7 @@ export function createProxyClassReconciler(
       const object = await deps.client.get(KINDS.proxyClass, { name });
       if (object === undefined) return undefined;
       const proxyClass = parseProxyClass(object);
-      const { metadata, status } = proxyClass;
+      const { metadata } = proxyClass;
       if (metadata.deletionTimestamp !== undefined) return undefined;
       const target = { kind: KINDS.proxyClass, metadata };
       const problems = problemsOf(proxyClass);
@@ -28,10 +23,8 @@ export function createProxyClassReconciler(
         await warn(deps, target, { reason: 'CustomTSEnvVar', message: warning });
       }
       const verdict =
-        problems.length > 0
-          ? failed('ProxyClassInvalid', message)
-          : { ready: true, reason: 'ProxyClassValid', message: 'ProxyClassValid' };
-      await writeCondition(deps, { ...target, status }, READY, verdict);
+        problems.length > 0 ? failed('ProxyClassInvalid', message) : succeeded('ProxyClassValid');
+      await report(deps, KINDS.proxyClass, proxyClass, { [READY]: verdict });
       return undefined;
     },
   };

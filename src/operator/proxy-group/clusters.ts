@@ -11,9 +11,9 @@ import { CLUSTER_NAME } from '../../wire/asciicast/header.ts';
 import type { DesiredObject, KubeObject } from '../kube-object.ts';
 import { metadataOf } from '../workload/object-specs.ts';
 import { nullableList } from '../workload/schema.ts';
+import type { Verdict } from '../workload/status.ts';
 import { isOfAnyGroup, type NodeGroup } from '../workload/workload.ts';
 import { ANNOTATIONS, settingsOf, type ProxyGroup } from './resource.ts';
-import type { GroupVerdict } from './status.ts';
 
 /** Formats of the Secrets that describe clusters. */
 export const SECRET_FORMATS = ['capi', 'argocd'] as const;
@@ -60,7 +60,7 @@ export function secretSelector(format: SecretFormat, selector: string): string {
 export interface ServedClusters {
   /** Names of the Secrets of each format that the gateways may read. */
   readonly secrets: Readonly<Record<SecretFormat, readonly string[]>>;
-  readonly verdict: GroupVerdict;
+  readonly verdict: Verdict;
 }
 
 const roleSchema = z.object({
@@ -143,7 +143,7 @@ function clusterOf(
   }
 }
 
-function verdictOf(own: string, names: readonly string[], refused: readonly string[]): GroupVerdict {
+function verdictOf(own: string, names: readonly string[], refused: readonly string[]): Verdict {
   const others = names.length === 0 ? 'no cluster of a Secret' : names.join(', ');
   const shown = refused.slice(0, MAX_SHOWN).join('; ');
   const more = refused.length > MAX_SHOWN ? `; and ${refused.length - MAX_SHOWN} more` : '';

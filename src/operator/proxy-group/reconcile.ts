@@ -7,22 +7,19 @@ import type { TailnetControl } from '../auth-keys.ts';
 import { KINDS, type KubeObject } from '../kube-object.ts';
 import {
   isActive,
-  timeOf,
+  report,
   type Managed,
   type Reconciler,
   type ReconcilerDeps,
   createReconciler,
-  failed,
   warn,
-  writeStatus,
   type Observation,
 } from '../workload/reconciler.ts';
 import { belongsTo, problemOfName, type NodeGroup } from '../workload/workload.ts';
 import { applyOwned } from '../workload/apply.ts';
 import { removeConfigMap } from '../workload/cleanup.ts';
 import { deployWorkload, type DesiredWorkload } from '../workload/deploy.ts';
-import { devicesOf, sameJson } from '../workload/status.ts';
-import { reportGroup } from './shared.ts';
+import { devicesOf, failed } from '../workload/status.ts';
 import {
   chooseClusters,
   clustersConfigMap,
@@ -38,15 +35,7 @@ import { nodeNames, proxyGroupNodes } from './group.ts';
 import { isApiServerGroup, parseProxyGroup, settingsOf, type ProxyGroup } from './resource.ts';
 import { decideGroupService, serviceNameOf, staleServices } from './service.ts';
 import { gatewayStatefulSet } from './stateful-set-specs.ts';
-import {
-  notServed,
-  urlOf,
-  verdictsOf,
-  withNotServed,
-  withoutNotServed,
-  type Seen,
-  type Verdicts,
-} from './status.ts';
+import { isMarkedNotServed, notServed, urlOf, verdictsOf, type Seen } from './status.ts';
 
 const FINALIZER = 'tailscale.com/kube-apiserver-finalizer';
 /** Maximum length of a node's name: a DNS label. */
@@ -80,7 +69,7 @@ export function createProxyGroupReconciler(deps: ReconcilerDeps, { served }: Pro
     },
     deploy: (proxyGroup, ...more) => deploy(deps, proxyGroup, ...more),
     notReady: (proxyGroup, reason, message) =>
-      reportGroup(deps, proxyGroup, { ready: failed(`ProxyGroup${reason}`, message) }, undefined),
+      report(deps, KINDS.proxyGroup, proxyGroup, { ProxyGroupReady: failed(`ProxyGroup${reason}`, message) }),
     async removeMore({ group }, control) {
       await removeServices(control, group.uid, undefined);
       await removeConfigMap(deps, group, configOf(group, deps.options));
@@ -93,13 +82,12 @@ export function createProxyGroupReconciler(deps: ReconcilerDeps, { served }: Pro
  * the operator is being uninstalled, removes the condition. Status entries of other operators stay.
  */
 async function turnAway(deps: ReconcilerDeps, proxyGroup: ProxyGroup): Promise<void> {
-  const { metadata, status } = proxyGroup;
-  const target = { kind: KINDS.proxyGroup, metadata };
-  const here = isActive(deps, proxyGroup);
-  const conditions = here ? withNotServed(proxyGroup, timeOf(deps.clock)) : withoutNotServed(proxyGroup);
-  if (sameJson(conditions, status.conditions)) return;
-  if (here) await warn(deps, target, notServed(proxyGroup));
-  await writeStatus(deps, target, { conditions });
+  const kind = KINDS.proxyGroup;
+  if (isActive(deps, proxyGroup)) {
+    const ProxyGroupReady = notServed(proxyGroup);
+    const hasChanged = await report(deps, kind, proxyGroup, { ProxyGroupReady });
+    if (hasChanged) await warn(deps, { kind, ...proxyGroup }, ProxyGroupReady);
+  } else if (isMarkedNotServed(proxyGroup)) await report(deps, kind, proxyGroup, { ProxyGroupReady: null });
 }
 
 function managed({ options }: ReconcilerDeps, proxyGroup: ProxyGroup): Managed {
@@ -145,9 +133,9 @@ async function deploy(
     service,
     settled,
   };
-  const shown = { devices: devicesOf(nodes, false), url: urlOf(seen) };
-  const verdicts: Verdicts = { ...verdictsOf(seen), clusters: clusters?.verdict ?? null };
-  await reportGroup(deps, proxyGroup, verdicts, shown);
+  const verdicts = { ...verdictsOf(seen), KubeAPIServerProxyClusters: clusters?.verdict ?? null };
+  const shown = { devices: devicesOf(nodes, false), url: urlOf(seen) ?? null };
+  await report(deps, KINDS.proxyGroup, proxyGroup, verdicts, shown);
   return retryAfterMs;
 }
 
@@ -247,11 +235,10 @@ async function refuse(
   problem: string,
 ): Promise<undefined> {
   await warn(deps, resource, { reason: 'KubeAPIServerProxyInvalid', message: problem });
-  const verdicts: Verdicts = {
-    valid: failed('KubeAPIServerProxyInvalid', problem),
-    ready: failed('ProxyGroupInvalid', 'waiting for config in spec.kubeAPIServer to be marked valid'),
-  };
-  await reportGroup(deps, proxyGroup, verdicts, undefined);
+  await report(deps, KINDS.proxyGroup, proxyGroup, {
+    KubeAPIServerProxyValid: failed('KubeAPIServerProxyInvalid', problem),
+    ProxyGroupReady: failed('ProxyGroupInvalid', 'waiting for config in spec.kubeAPIServer to be marked valid'),
+  });
   return undefined;
 }
 

@@ -1,22 +1,20 @@
 /** Common parts of the reconcilers of egress and ingress groups, whose nodes serve many Services. Effects. */
 import { FINALIZER, KINDS } from '../kube-object.ts';
 import {
-  timeOf,
+  report,
   type Managed,
   type ReconcilerDeps,
-  failed,
   warn,
-  writeStatus,
   type Observation,
 } from '../workload/reconciler.ts';
 import { problemOfName, type Duty, type Proxy } from '../workload/workload.ts';
-import { devicesOf, type ShownDevice } from '../workload/status.ts';
+import { devicesOf, failed, succeeded } from '../workload/status.ts';
 import type { ProxyClass } from '../proxy-class/resource.ts';
 import type { Deployed } from '../workload/deploy.ts';
 import { hasJoined } from '../workload/readiness.ts';
 import { nodeName, sharedNodes } from './group.ts';
 import type { ProxyGroup } from './resource.ts';
-import { nextStatus, type ProxyGroupReason, type Verdicts } from './status.ts';
+import { availableIf } from './status.ts';
 import { privilegedClassOf } from '../workload/proxy.ts';
 
 /** Converts a group to the form that the common reconciler needs. */
@@ -52,12 +50,12 @@ export async function classOfGroup(
 export async function refuseGroup(
   deps: ReconcilerDeps,
   proxyGroup: ProxyGroup,
-  reason: ProxyGroupReason,
+  reason: string,
   problem: string,
 ): Promise<{ readonly problem: string }> {
   const verdict = failed(reason, problem);
   await warn(deps, { kind: KINDS.proxyGroup, metadata: proxyGroup.metadata }, verdict);
-  await reportGroup(deps, proxyGroup, { ready: verdict }, undefined);
+  await report(deps, KINDS.proxyGroup, proxyGroup, { ProxyGroupReady: verdict });
   return { problem };
 }
 
@@ -91,30 +89,13 @@ export async function reportNodes(
   const group = sharedNodes(proxyGroup, deps.options);
   const joined = nodes.filter((node) => hasJoined(group, node, observed));
   const running = `${joined.length}/${group.replicas} ProxyGroup pods running`;
-  const verdicts: Verdicts = {
-    available:
-      joined.length > 0
-        ? { ready: true, reason: 'ProxyGroupAvailable', message: running }
-        : failed('ProxyGroupCreating', running),
-    ready:
-      missing === undefined
-        ? { ready: true, reason: 'ProxyGroupReady', message: 'ProxyGroupReady' }
-        : failed('ProxyGroupCreating', missing),
+  const verdicts = {
+    ProxyGroupAvailable: availableIf(joined.length > 0, running),
+    ProxyGroupReady:
+      missing === undefined ? succeeded('ProxyGroupReady') : failed('ProxyGroupCreating', missing),
   };
-  await reportGroup(deps, proxyGroup, verdicts, { devices: devicesOf(joined, false), url: undefined });
-}
-
-/**
- * Writes the status of a group, unless the group has this status already.
- *
- * @param shown devices and URL; undefined to keep those in the status
- */
-export function reportGroup(
-  deps: Pick<ReconcilerDeps, 'client' | 'clock'>,
-  proxyGroup: ProxyGroup,
-  verdicts: Verdicts,
-  shown: { readonly devices: readonly ShownDevice[]; readonly url: string | undefined } | undefined,
-): Promise<void> {
-  const status = nextStatus(proxyGroup, verdicts, shown, timeOf(deps.clock));
-  return writeStatus(deps, { kind: KINDS.proxyGroup, metadata: proxyGroup.metadata }, status);
+  await report(deps, KINDS.proxyGroup, proxyGroup, verdicts, {
+    devices: devicesOf(joined, false),
+    url: null,
+  });
 }

@@ -1,84 +1,24 @@
 /** Computes the status of a ProxyGroup from observations. Pure. */
 import type { NodeState } from '../workload/node-state.ts';
-import {
-  sameJson,
-  withCondition,
-  type Condition,
-  type ShownDevice,
-  type Verdict,
-} from '../workload/status.ts';
+import { failed, succeeded, type Verdict } from '../workload/status.ts';
 import type { ProxyGroup } from './resource.ts';
 
-/** Types of conditions. The reference (Tailscale's operator) uses the same types. */
-const CONDITIONS = {
-  valid: 'KubeAPIServerProxyValid',
-  configured: 'KubeAPIServerProxyConfigured',
-  available: 'ProxyGroupAvailable',
-  ready: 'ProxyGroupReady',
-  /** Condition of groups with the annotation for additional clusters. The reference has no such condition. */
-  clusters: 'KubeAPIServerProxyClusters',
-} as const;
-
-export type ProxyGroupReason =
-  | 'KubeAPIServerProxyValid'
-  | 'KubeAPIServerProxyInvalid'
-  | 'KubeAPIServerProxyConfigured'
-  | 'KubeAPIServerProxyNoBackends'
-  | 'KubeAPIServerProxyClustersServed'
-  | 'KubeAPIServerProxyClustersRefused'
-  | 'KubeAPIServerProxyClustersMissing'
-  | 'ProxyGroupAvailable'
-  | 'ProxyGroupReady'
-  | 'ProxyGroupCreating'
-  | 'ProxyGroupCreationFailed'
-  | 'ProxyGroupInvalid'
-  | 'ProxyGroupTailnetUnavailable'
-  | 'ProxyGroupNotServed'
-  | 'ProxyGroupNameTaken'
-  | 'ProxyGroupTagsNotAllowed';
-
-export type GroupVerdict = Verdict<ProxyGroupReason>;
+/** Reason of the condition {@link notServed}. */
+const NOT_SERVED = 'ProxyGroupNotServed';
 
 /** Condition of a group whose type the operator's settings disable. */
-export function notServed({ spec }: ProxyGroup): GroupVerdict {
+export function notServed({ spec }: ProxyGroup): Verdict {
   const settings = spec.type === 'ingress' ? 'services or ingresses' : 'services';
   const message =
     `spec.type: ProxyGroups of type ${spec.type} are not served by this operator: add ${settings} ` +
     'to --controllers, and apply deploy/rbac/operator.yaml';
-  return { ready: false, reason: 'ProxyGroupNotServed', message };
+  return failed(NOT_SERVED, message);
 }
 
-/** @param nowIso current time in RFC 3339 with seconds */
-export function withNotServed({ status, metadata, spec }: ProxyGroup, nowIso: string): readonly Condition[] {
-  return withCondition(
-    status.conditions,
-    CONDITIONS.ready,
-    notServed({ status, metadata, spec }),
-    metadata.generation,
-    nowIso,
-  );
+/** True if the status contains the condition of {@link notServed}. */
+export function isMarkedNotServed({ status }: ProxyGroup): boolean {
+  return status.conditions.some(({ reason }) => reason === NOT_SERVED);
 }
-
-/** Returns the status without the operator's entries, or undefined if the operator has no entries in it. */
-export function clearedGroupStatus({ status }: ProxyGroup): Omit<ProxyGroupStatus, 'url'> | undefined {
-  const ours: readonly string[] = Object.values(CONDITIONS);
-  const conditions = status.conditions.filter(({ type }) => !ours.includes(type));
-  if (conditions.length === status.conditions.length && status.devices.length === 0) return undefined;
-  return { conditions, devices: [] };
-}
-
-/** Returns the conditions without the condition of {@link notServed}. */
-export function withoutNotServed({ status }: ProxyGroup): readonly Condition[] {
-  return status.conditions.filter(
-    ({ reason }) => reason !== ('ProxyGroupNotServed' satisfies ProxyGroupReason),
-  );
-}
-
-/**
- * Desired conditions. If this object lacks a condition, the condition stays unchanged. The value null removes the
- * condition.
- */
-export type Verdicts = Partial<Readonly<Record<keyof typeof CONDITIONS, GroupVerdict | null>>>;
 
 /** Observed state of a group. */
 export interface Seen {
@@ -91,13 +31,6 @@ export interface Seen {
   readonly service: string | undefined;
   /** False while the StatefulSet is being recreated, or replicas are being removed. */
   readonly settled: boolean;
-}
-
-export interface ProxyGroupStatus {
-  readonly conditions: readonly Condition[];
-  readonly devices: readonly ShownDevice[];
-  /** Null removes the URL from the status. */
-  readonly url: string | null;
 }
 
 /**
@@ -124,8 +57,15 @@ export function urlOf(seen: Seen): string | undefined {
   return `https://${seen.service.replace(/^svc:/, '')}${name.slice(name.indexOf('.'))}`;
 }
 
+type GroupVerdicts = Readonly<
+  Record<
+    'KubeAPIServerProxyValid' | 'KubeAPIServerProxyConfigured' | 'ProxyGroupAvailable' | 'ProxyGroupReady',
+    Verdict
+  >
+>;
+
 /** Conditions after a successful pass. */
-export function verdictsOf(seen: Seen): Verdicts {
+export function verdictsOf(seen: Seen): GroupVerdicts {
   const count = backends(seen);
   const joined = seen.nodes.filter(({ deviceId }) => deviceId !== undefined).length;
   const fallback =
@@ -136,47 +76,19 @@ export function verdictsOf(seen: Seen): Verdicts {
   const running = `${joined}/${seen.replicas} ProxyGroup pods running`;
   const ready = seen.settled && joined === seen.replicas && count === seen.replicas;
   return {
-    valid: { ready: true, reason: 'KubeAPIServerProxyValid', message: 'KubeAPIServerProxyValid' },
-    configured:
+    KubeAPIServerProxyValid: succeeded('KubeAPIServerProxyValid'),
+    KubeAPIServerProxyConfigured:
       count > 0
-        ? { ready: true, reason: 'KubeAPIServerProxyConfigured', message: configured }
-        : { ready: false, reason: 'KubeAPIServerProxyNoBackends', message: configured },
-    available:
-      joined > 0
-        ? { ready: true, reason: 'ProxyGroupAvailable', message: running }
-        : { ready: false, reason: 'ProxyGroupCreating', message: running },
-    ready: ready
-      ? { ready: true, reason: 'ProxyGroupReady', message: 'ProxyGroupReady' }
-      : {
-          ready: false,
-          reason: 'ProxyGroupCreating',
-          message: seen.settled ? configured : 'replicas are being removed or recreated',
-        },
+        ? succeeded('KubeAPIServerProxyConfigured', configured)
+        : failed('KubeAPIServerProxyNoBackends', configured),
+    ProxyGroupAvailable: availableIf(joined > 0, running),
+    ProxyGroupReady: ready
+      ? succeeded('ProxyGroupReady')
+      : failed('ProxyGroupCreating', seen.settled ? configured : 'replicas are being removed or recreated'),
   };
 }
 
-/**
- * Returns the new status, or undefined if nothing changes.
- *
- * @param observed observed state; undefined to keep devices and URL
- * @param nowIso current time in RFC 3339 with seconds
- */
-export function nextStatus(
-  { metadata, status }: ProxyGroup,
-  verdicts: Verdicts,
-  observed: { readonly devices: readonly ShownDevice[]; readonly url: string | undefined } | undefined,
-  nowIso: string,
-): ProxyGroupStatus | undefined {
-  let conditions: readonly Condition[] = status.conditions;
-  for (const key of ['valid', 'configured', 'available', 'clusters', 'ready'] as const) {
-    const verdict = verdicts[key];
-    if (verdict === null) conditions = conditions.filter(({ type }) => type !== CONDITIONS[key]);
-    else if (verdict !== undefined) {
-      conditions = withCondition(conditions, CONDITIONS[key], verdict, metadata.generation, nowIso);
-    }
-  }
-  const url = observed === undefined ? status.url : observed.url;
-  const devices = observed?.devices ?? status.devices;
-  const same = sameJson({ conditions, devices, url }, { ...status });
-  return same ? undefined : { conditions, devices, url: url ?? null };
+/** Returns the condition `ProxyGroupAvailable`. */
+export function availableIf(isAvailable: boolean, message: string): Verdict {
+  return isAvailable ? succeeded('ProxyGroupAvailable', message) : failed('ProxyGroupCreating', message);
 }

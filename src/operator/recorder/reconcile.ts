@@ -1,33 +1,21 @@
 /** Reconciles one Recorder: deploys its nodes and writes its status. Effects. */
 import { FINALIZER, KINDS } from '../kube-object.ts';
 import {
-  timeOf,
   type Managed,
   type Reconciler,
   type ReconcilerDeps,
   createReconciler,
-  failed,
+  report,
   warn,
-  writeStatus,
   type Observation,
 } from '../workload/reconciler.ts';
 import { ordinals, stateSecretName, dnsLabel } from '../workload/workload.ts';
 import { deployWorkload, type DesiredWorkload } from '../workload/deploy.ts';
-import { devicesOf, sameJson, withCondition, type ShownDevice, type Verdict } from '../workload/status.ts';
+import { devicesOf, failed, succeeded, type ShownDevice, type Verdict } from '../workload/status.ts';
 import { readyPodsOf } from '../workload/readiness.ts';
 import { ensureEvidenceKey } from './evidence-key.ts';
 import { parseRecorder, problemOfAccount, type DesiredRecorder } from './recorder.ts';
 import { isForeignImage, statefulSet } from './stateful-set-specs.ts';
-
-/** Reasons of the condition `RecorderReady`. The reasons are stable, because dashboards and scripts match them. */
-type RecorderReason =
-  | 'RecorderCreated'
-  | 'RecorderCreating'
-  | 'RecorderCreationFailed'
-  | 'RecorderInvalid'
-  | 'RecorderTailnetUnavailable'
-  | 'RecorderNameTaken'
-  | 'RecorderTagsNotAllowed';
 
 export function createRecorderReconciler(deps: ReconcilerDeps): Reconciler {
   const { options } = deps;
@@ -49,7 +37,7 @@ export function createRecorderReconciler(deps: ReconcilerDeps): Reconciler {
         : [],
     deploy: (recorder, ...more) => deploy(deps, recorder, ...more),
     notReady: (recorder, reason, message) =>
-      report(deps, recorder, failed(`Recorder${reason}`, message), undefined),
+      reportReady(deps, recorder, failed(`Recorder${reason}`, message)),
   });
 }
 
@@ -64,9 +52,9 @@ async function deploy(
   const { observed } = found;
   const problem = recorder.problem ?? problemOfAccount(recorder, observed.serviceAccount, options.namespace);
   if (problem !== undefined) {
-    const verdict = failed<RecorderReason>('RecorderInvalid', `Recorder is invalid: ${problem}`);
+    const verdict = failed('RecorderInvalid', `Recorder is invalid: ${problem}`);
     await warn(deps, resource, verdict);
-    await report(deps, recorder, verdict, undefined);
+    await reportReady(deps, recorder, verdict);
     metrics.recorders.delete(group.uid);
     return undefined;
   }
@@ -82,36 +70,21 @@ async function deploy(
   const desired: DesiredWorkload = { group, statefulSet: (...context) => statefulSet(recorder, ...context) };
   const { nodes, recreating, missing, retryAfterMs } = await deployWorkload(deps, desired, found);
   const ready = readyPodsOf(observed.statefulSet);
-  const verdict: Verdict<RecorderReason> = recreating
+  const verdict = recreating
     ? failed('RecorderCreating', missing ?? '')
     : ready < group.replicas
       ? failed('RecorderCreating', `${ready}/${group.replicas} pods are ready`)
-      : { ready: true, reason: 'RecorderCreated', message: 'RecorderCreated' };
-  await report(deps, recorder, verdict, devicesOf(nodes, recorder.hasPlayer));
+      : succeeded('RecorderCreated');
+  await reportReady(deps, recorder, verdict, devicesOf(nodes, recorder.hasPlayer));
   return retryAfterMs;
 }
 
-/**
- * Writes the status, unless the Recorder has this status already.
- *
- * @param devices undefined to keep the devices in the status.
- */
-function report(
+/** @param devices undefined to keep the devices in the status */
+function reportReady(
   deps: ReconcilerDeps,
-  { metadata, status }: DesiredRecorder,
-  verdict: Verdict<RecorderReason>,
-  devices: readonly ShownDevice[] | undefined,
-): Promise<void> {
-  const next = {
-    conditions: withCondition(
-      status.conditions,
-      'RecorderReady',
-      verdict,
-      metadata.generation,
-      timeOf(deps.clock),
-    ),
-    devices: devices ?? status.devices,
-  };
-  const changed = sameJson(next, status) ? undefined : next;
-  return writeStatus(deps, { kind: KINDS.recorder, metadata }, changed);
+  recorder: DesiredRecorder,
+  verdict: Verdict,
+  devices?: readonly ShownDevice[],
+): Promise<boolean> {
+  return report(deps, KINDS.recorder, recorder, { RecorderReady: verdict }, { devices });
 }

@@ -4,14 +4,12 @@ import { frontSelector, LABELS as FRONT_LABELS } from '../egress-group/member.ts
 import { FINALIZER, KINDS } from '../kube-object.ts';
 import {
   isActive,
-  timeOf,
+  report,
   type Managed,
   type Reconciler,
   type ReconcilerDeps,
   createReconciler,
-  failed,
   warn,
-  writeStatus,
   type FailureReason,
   type Observation,
 } from '../workload/reconciler.ts';
@@ -26,7 +24,7 @@ import {
   type Parent,
 } from '../workload/workload.ts';
 import { readNodeState } from '../workload/node-state.ts';
-import { sameJson, type Verdict } from '../workload/status.ts';
+import { failed, removed, sameJson, succeeded, type Verdict } from '../workload/status.ts';
 import type { Deployed } from '../workload/deploy.ts';
 import { isEgress } from '../workload/proxy-specs.ts';
 import { hasJoined } from '../workload/readiness.ts';
@@ -35,15 +33,11 @@ import { ANNOTATIONS, isOurLoadBalancer, proxyClassNameOf } from './predicates.t
 import { leadServiceTo } from './lead.ts';
 import { isExposed, isOfGroup, leadsOut, purposeOf, tagsIn } from './classify.ts';
 import { parseService, type LoadBalancerIngress, type Service } from './resource.ts';
-import {
-  clearedStatus,
-  INGRESS_CONDITIONS,
-  ingressOf,
-  nextStatus,
-  type ServiceReason,
-  type ServiceStatus,
-} from './status.ts';
+import { EGRESS_CONDITIONS, INGRESS_CONDITIONS, ingressOf } from './status.ts';
 import { classOf, deployProxy, existingName } from '../workload/proxy.ts';
+
+/** Condition of a Service with its own proxy. */
+const READY = 'TailscaleProxyReady';
 
 /** Settings of the operator for Services. */
 export interface ServiceChoices {
@@ -69,7 +63,7 @@ export function createServiceReconciler(deps: ReconcilerDeps, choices: ServiceCh
     deploy: (service, ...more) => deploy(deps, choices, service, ...more),
     release: (service, resource) => release(deps, service, resource),
     notReady: (service, reason, message) =>
-      report(deps, service, failed(reasonOf(reason), message), undefined),
+      reportReady(deps, service, failed(reasonOf(reason), message), undefined),
   });
 }
 
@@ -125,13 +119,13 @@ async function deploy(
   const purpose = purposeOf(service, choices.servesUnclassed);
   const refuse = async (message: string): Promise<undefined> => {
     await warn(deps, resource, { reason: 'INVALIDSERVICE', message });
-    await report(deps, service, failed('ProxyInvalid', message), undefined);
+    await reportReady(deps, service, failed('ProxyInvalid', message), undefined);
     deps.metrics.services.delete(service.metadata.uid);
   };
   if (purpose.kind !== 'proxy') return refuse(purpose.kind === 'invalid' ? purpose.message : '');
   const answer = await classOf(deps, proxyClassNameOf(service.metadata, choices.defaultClass));
   if (answer.kind === 'waits') {
-    await report(deps, service, failed('ProxyPending', `waiting: ${answer.message}`), undefined);
+    await reportReady(deps, service, failed('ProxyPending', `waiting: ${answer.message}`), undefined);
     return undefined;
   }
   const { duty } = purpose;
@@ -152,7 +146,7 @@ async function deploy(
   const ingress = isOurLoadBalancer(service.spec, choices.servesUnclassed)
     ? shownIngress(service, resource, deployed, found)
     : shownByOthers(service);
-  await report(deps, service, verdictOf(duty, deployed, forwards?.unserved), ingress);
+  await reportReady(deps, service, verdictOf(duty, deployed, forwards?.unserved), ingress);
   return deployed.retryAfterMs;
 }
 
@@ -172,15 +166,14 @@ function hostnameOf({ metadata }: Pick<Service, 'metadata'>): string {
   return annotations[ANNOTATIONS.hostname] ?? dnsLabel(`${namespace}-${name}`);
 }
 
-function reasonOf(reason: FailureReason): ServiceReason {
+function reasonOf(reason: FailureReason): string {
   if (reason === 'Creating') return 'ProxyPending';
   return reason === 'NameTaken' || reason === 'TagsNotAllowed' ? 'ProxyInvalid' : 'ProxyFailed';
 }
 
-function verdictOf(duty: Duty, { missing }: Deployed, unserved: string | undefined): Verdict<ServiceReason> {
-  if (missing === undefined && unserved !== undefined)
-    return { ready: true, reason: 'ProxyPartial', message: unserved };
-  if (missing === undefined) return { ready: true, reason: 'ProxyCreated', message: 'ProxyCreated' };
+function verdictOf(duty: Duty, { missing }: Deployed, unserved: string | undefined): Verdict {
+  if (missing === undefined)
+    return unserved === undefined ? succeeded('ProxyCreated') : succeeded('ProxyPartial', unserved);
   const name = duty.kind === 'egress-name' ? `, and for ${duty.name} to be known in the tailnet` : '';
   return failed('ProxyPending', `${missing}${name}`);
 }
@@ -207,7 +200,10 @@ function shownByOthers({ spec }: Service): readonly [] | undefined {
   return spec.type === 'LoadBalancer' ? undefined : [];
 }
 
-/** Clears the status of a Service that still exists but no longer belongs to the operator. */
+/**
+ * Clears the status of a Service that still exists but no longer belongs to the operator. Entries of other controllers
+ * stay.
+ */
 async function release(deps: ReconcilerDeps, service: Service, resource: Managed): Promise<boolean> {
   if (!service.metadata.finalizers.includes(FINALIZER)) return false;
   // If the Service has another load balancer class, another controller has written its addresses, so they must stay.
@@ -216,39 +212,37 @@ async function release(deps: ReconcilerDeps, service: Service, resource: Managed
   const shownByUs = type !== 'LoadBalancer' || isOurLoadBalancer({ type, loadBalancerClass }, true);
   const exposedByGroup =
     isOfGroup(service) && !leadsOut(annotations) && isExposed(annotations, service.spec, true);
-  const status = exposedByGroup
-    ? await withoutNode(deps, service, resource)
-    : clearedStatus(service, () => shownByUs);
-  await writeStatus(deps, resource, status);
-  return status !== undefined;
+  const shown = service.status.loadBalancer.ingress;
+  const left = exposedByGroup ? await withoutNode(deps, service, resource) : shownByUs ? [] : shown;
+  const types = [READY, ...EGRESS_CONDITIONS, ...(exposedByGroup ? [] : INGRESS_CONDITIONS)];
+  return report(deps, KINDS.service, service, removed(types), { loadBalancer: { ingress: left } });
 }
 
 /**
- * Returns the status without the entries of the Service's former proxy. A ProxyGroup exposes the Service now, and the
- * entries of the ProxyGroup stay.
+ * Returns the addresses in the status without those of the Service's former proxy. A ProxyGroup exposes the Service
+ * now, and the addresses of the ProxyGroup stay.
  */
 async function withoutNode(
   { client, options }: ReconcilerDeps,
   service: Service,
   { group }: Managed,
-): Promise<ServiceStatus | undefined> {
+): Promise<readonly LoadBalancerIngress[]> {
   const reference = { namespace: options.namespace, name: stateSecretName(group.name, 0) };
   const secret = await client.get(KINDS.secret, reference);
   const own = secret === undefined ? [] : ingressOf(service, readNodeState(secret));
-  return clearedStatus(
-    service,
-    (entry) => own.some((one) => sameJson(one, entry)),
-    Object.values(INGRESS_CONDITIONS),
-  );
+  const isOwn = (entry: LoadBalancerIngress): boolean => own.some((one) => sameJson(one, entry));
+  return service.status.loadBalancer.ingress.filter((entry) => !isOwn(entry));
 }
 
-/** Writes the status, unless the Service has this status already. */
-function report(
+/** @param ingress addresses for the status; undefined to keep the present ones */
+function reportReady(
   deps: ReconcilerDeps,
   service: Service,
-  verdict: Verdict<ServiceReason>,
+  verdict: Verdict,
   ingress: readonly LoadBalancerIngress[] | undefined,
-): Promise<void> {
-  const status = nextStatus(service, verdict, ingress, timeOf(deps.clock));
-  return writeStatus(deps, { kind: KINDS.service, metadata: service.metadata }, status);
+): Promise<boolean> {
+  const verdicts = { ...removed([...EGRESS_CONDITIONS, ...INGRESS_CONDITIONS]), [READY]: verdict };
+  return report(deps, KINDS.service, service, verdicts, {
+    loadBalancer: ingress === undefined ? undefined : { ingress },
+  });
 }

@@ -3,19 +3,12 @@ import { z } from 'zod';
 import { errorText } from '../../errors.ts';
 import { FINALIZER, KINDS } from '../kube-object.ts';
 import { secretData } from '../workload/node-state.ts';
-import {
-  failed,
-  removeFinalizer,
-  writeCondition,
-  type Reconciler,
-  type ReconcilerDeps,
-} from '../workload/reconciler.ts';
+import { removeFinalizer, report, type Reconciler, type ReconcilerDeps } from '../workload/reconciler.ts';
 import { conditionSchema, metadataSchema } from '../workload/schema.ts';
-import type { Verdict } from '../workload/status.ts';
+import { failed, succeeded, type Verdict } from '../workload/status.ts';
 import { credentialsProblem } from './credentials.ts';
 import type { Tailnets } from './tailnets.ts';
 
-const READY = 'TailnetReady';
 /** Interval between checks of credentials that the control server refuses, in milliseconds. */
 const RECHECK_MS = 30_000;
 /**
@@ -41,15 +34,14 @@ export function createTailnetReconciler(
       const object = await client.get(KINDS.tailnet, { name });
       if (object === undefined) return undefined;
       const tailnet = tailnetSchema.parse(object);
-      const { metadata, status } = tailnet;
-      const target = { kind: KINDS.tailnet, finalizer: FINALIZER, metadata };
+      const { metadata } = tailnet;
       if (metadata.deletionTimestamp !== undefined || deps.leaving === true) {
         // tailcast does not add this finalizer, but the reference (Tailscale's operator) does.
-        await removeFinalizer(deps, target);
+        await removeFinalizer(deps, { kind: KINDS.tailnet, finalizer: FINALIZER, metadata });
         return undefined;
       }
       const verdict = await verdictOf(tailnet);
-      await writeCondition(deps, { ...target, status }, READY, verdict);
+      await report(deps, KINDS.tailnet, tailnet, { TailnetReady: verdict });
       return verdict.ready ? undefined : RECHECK_MS;
     },
   };
@@ -77,7 +69,7 @@ export function createTailnetReconciler(
         problems.add(errorText(error));
       }
     return problems.size === 0
-      ? { ready: true, reason: 'TailnetValid', message: 'TailnetValid' }
+      ? succeeded('TailnetValid')
       : failed('InvalidOAuth', [...problems].join('; '));
   }
 }

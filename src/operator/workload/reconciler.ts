@@ -16,7 +16,7 @@ import { removeAll } from './cleanup.ts';
 import { KEY_LIFETIME_MS, SPENT_AFTER_MS, type KeyKeeper, type ReplicaNode } from './keys.ts';
 import { releaseNames, claimNames, type NameClaim } from './names.ts';
 import { observe, type Observed } from './observe.ts';
-import { sameJson, withCondition, type Condition, type Verdict } from './status.ts';
+import { sameJson, withConditions, type Condition, type Verdicts } from './status.ts';
 import type { TagPolicy } from './tags.ts';
 import type { NodeGroup, SpecOptions } from './workload.ts';
 
@@ -214,7 +214,7 @@ export interface ReconcilerSpec<Resource> {
   /** @returns time until the next pass, as in `Reconciler` */
   deploy(resource: Resource, managed: Managed, found: Observation): Promise<number | undefined>;
   /** Writes the reason why a resource is not ready to the status of the resource. */
-  notReady(resource: Resource, reason: FailureReason, message: string): Promise<void>;
+  notReady(resource: Resource, reason: FailureReason, message: string): Promise<unknown>;
   /**
    * Removes from the tailnet everything else that belongs to a deleted resource. Called after the removal of the nodes.
    */
@@ -262,9 +262,8 @@ export function createReconciler<Resource>(deps: ReconcilerDeps, pass: Reconcile
       if (names.length > 0) await releaseNames(deps, claim);
       return retryAfterMs;
     } catch (error) {
-      const report = (reason: FailureReason, message: string): Promise<void> =>
-        pass.notReady(resource, reason, message);
-      if (!deps.signal.aborted) await reportFailure(deps, managed, error, report);
+      if (!deps.signal.aborted)
+        await reportFailure(deps, managed, error, (...problem) => pass.notReady(resource, ...problem));
       throw error;
     }
   }
@@ -319,13 +318,6 @@ export interface EventTarget {
   readonly metadata: Pick<Managed['metadata'], 'namespace' | 'name' | 'uid'>;
 }
 
-/** A resource whose status has only conditions. */
-interface ConditionTarget {
-  readonly kind: ResourceKind;
-  readonly metadata: EventTarget['metadata'] & { readonly generation: number };
-  readonly status: { readonly conditions: readonly Condition[] };
-}
-
 /** Parses `<name>` or `<namespace>/<name>`. */
 function referenceOf(name: string): ObjectReference {
   const [first = '', second] = name.split('/');
@@ -364,30 +356,43 @@ export async function warnOfAll(
 }
 
 /**
- * @param status new status; if undefined, nothing is written. The uid prevents writes to a new resource with the same
- * name.
+ * Writes the fields that differ from those in the status of the resource. The uid prevents writes to a new resource
+ * with the same name.
+ *
+ * @param fields undefined keeps a field, and null removes it
+ * @returns true if a field differs
  */
 export async function writeStatus(
   { client }: Pick<ReconcilerDeps, 'client'>,
-  { kind, metadata: { namespace, name, uid } }: EventTarget,
-  status: object | undefined,
-): Promise<void> {
-  if (status === undefined) return;
-  const body = { metadata: { uid }, status };
+  kind: ResourceKind,
+  { metadata, status: before }: { readonly metadata: EventTarget['metadata']; readonly status: object },
+  fields: object,
+): Promise<boolean> {
+  const known = new Map<string, unknown>(Object.entries(before));
+  const changed = Object.entries(fields).filter(
+    ([key, value]) => value !== undefined && !sameJson(value ?? undefined, known.get(key)),
+  );
+  if (changed.length === 0) return false;
+  const { namespace, name, uid } = metadata;
+  const body = { metadata: { uid }, status: Object.fromEntries(changed) };
   await client.patch(kind, { namespace, name, subresource: 'status' }, { kind: 'merge', body });
+  return true;
 }
 
-/** Writes the condition of a resource with only one condition, if the condition has changed. */
-export async function writeCondition(
+/** Writes conditions and other fields of the status with {@link writeStatus}. */
+export function report(
   deps: Pick<ReconcilerDeps, 'client' | 'clock'>,
-  { kind, metadata, status }: ConditionTarget,
-  type: string,
-  verdict: Verdict,
-): Promise<void> {
-  const before = status.conditions;
-  const conditions = withCondition(before, type, verdict, metadata.generation, timeOf(deps.clock));
-  const next = sameJson(conditions, before) ? undefined : { conditions };
-  await writeStatus(deps, { kind, metadata }, next);
+  kind: ResourceKind,
+  resource: {
+    readonly metadata: EventTarget['metadata'] & { readonly generation: number };
+    readonly status: { readonly conditions: readonly Condition[] };
+  },
+  verdicts: Verdicts,
+  fields: object = {},
+): Promise<boolean> {
+  const { metadata, status } = resource;
+  const conditions = withConditions(status.conditions, verdicts, metadata.generation, timeOf(deps.clock));
+  return writeStatus(deps, kind, resource, { conditions, ...fields });
 }
 
 /**
@@ -405,13 +410,13 @@ export type FailureReason =
  * Reports a failed pass in an event and the status. A write conflict is reported only in the status, because the retry
  * resolves it.
  *
- * @param report writes the status; its own failure is only logged
+ * @param notReady writes the status; its own failure is only logged
  */
 async function reportFailure(
   deps: ReconcilerDeps,
   managed: EventTarget,
   error: unknown,
-  report: (reason: FailureReason, message: string) => Promise<void>,
+  notReady: (reason: FailureReason, message: string) => Promise<unknown>,
 ): Promise<void> {
   const { kind } = managed.kind;
   const conflict = error instanceof KubeRefusal && error.conflict;
@@ -419,16 +424,8 @@ async function reportFailure(
   const message = `${conflict ? 'optimistic lock error, retrying' : `failed creating ${kind}`}: ${errorText(error)}`;
   if (!conflict) await warn(deps, managed, { reason: `${kind}${reason}`, message });
   try {
-    await report(reason, message);
+    await notReady(reason, message);
   } catch (statusError) {
     deps.log.warn({ kind, name: managed.metadata.name, error: errorText(statusError) }, 'status not written');
   }
-}
-
-/** Returns a condition with status False. */
-export function failed<Reason extends string>(
-  reason: Reason,
-  message: string,
-): { readonly ready: false; readonly reason: Reason; readonly message: string } {
-  return { ready: false, reason, message };
 }

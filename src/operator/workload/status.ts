@@ -12,13 +12,31 @@ export interface Condition {
   readonly observedGeneration?: number | undefined;
 }
 
-/** Desired state of one condition. */
-export interface Verdict<Reason extends string = string> {
+/** Desired state of one condition. Reasons are stable, because dashboards and scripts match them. */
+export interface Verdict {
   readonly ready: boolean;
   /** True if the status of the condition is `Unknown`. */
   readonly unknown?: boolean;
-  readonly reason: Reason;
+  readonly reason: string;
   readonly message: string;
+}
+
+/** Desired conditions, by type. A condition with the value undefined stays unchanged, and null removes a condition. */
+export type Verdicts = Readonly<Record<string, Verdict | null | undefined>>;
+
+/** Returns verdicts that remove conditions of these types. */
+export function removed(types: readonly string[]): Verdicts {
+  return Object.fromEntries(types.map((type) => [type, null]));
+}
+
+/** Returns a condition with status True. */
+export function succeeded(reason: string, message = reason): Verdict & { readonly ready: true } {
+  return { ready: true, reason, message };
+}
+
+/** Returns a condition with status False. */
+export function failed(reason: string, message: string): Verdict & { readonly ready: false } {
+  return { ready: false, reason, message };
 }
 
 /** A node as the status of a resource shows it. */
@@ -29,12 +47,25 @@ export interface ShownDevice {
 }
 
 /**
- * Returns the conditions after an update of one condition. The transition time of this condition changes only if its
- * status changes.
+ * Returns the conditions after an update. The transition time of a condition changes only if its status changes.
  *
  * @param nowIso current time in RFC 3339 with seconds
  */
-export function withCondition(
+export function withConditions(
+  before: readonly Condition[],
+  verdicts: Verdicts,
+  generation: number,
+  nowIso: string,
+): readonly Condition[] {
+  let conditions = before;
+  for (const [type, verdict] of Object.entries(verdicts)) {
+    if (verdict === null) conditions = conditions.filter((one) => one.type !== type);
+    else if (verdict !== undefined) conditions = withCondition(conditions, type, verdict, generation, nowIso);
+  }
+  return conditions;
+}
+
+function withCondition(
   conditions: readonly Condition[],
   type: string,
   verdict: Verdict,

@@ -4,7 +4,7 @@ import { immutablePartsOf, mustRecreate } from '../../../src/operator/workload/d
 import { decideKey, ReissueLimiter, type KeyFacts } from '../../../src/operator/workload/keys.ts';
 import { readNodeState } from '../../../src/operator/workload/node-state.ts';
 import { statefulSet } from '../../../src/operator/recorder/stateful-set-specs.ts';
-import { devicesOf, withCondition, type Condition } from '../../../src/operator/workload/status.ts';
+import { devicesOf, withConditions, type Condition } from '../../../src/operator/workload/status.ts';
 import { OPTIONS, recorder, S3 } from './recorders.ts';
 import { referenceObjects, referenceState } from './reference-objects.ts';
 import { adoptedFields } from '../../../src/operator/workload/apply.ts';
@@ -220,7 +220,7 @@ describe('a condition', () => {
   };
 
   it('has a new time only if its status changes, and keeps the conditions of other controllers', () => {
-    const first = withCondition([other], 'RecorderReady', ready, 1, early);
+    const first = withConditions([other], { RecorderReady: ready, Other: undefined }, 1, early);
     const condition = {
       type: 'RecorderReady',
       status: 'True',
@@ -230,15 +230,14 @@ describe('a condition', () => {
       lastTransitionTime: early,
     };
     expect(first).toEqual([other, condition]);
-    expect(withCondition(first, 'RecorderReady', ready, 2, late)).toEqual([
+    expect(withConditions(first, { RecorderReady: ready }, 2, late)).toEqual([
       other,
       { ...condition, observedGeneration: 2 },
     ]);
     const failed = { ready: false, reason: 'RecorderCreationFailed', message: 'no' };
-    expect(withCondition(first, 'RecorderReady', failed, 1, late)[1]).toMatchObject({
-      status: 'False',
-      lastTransitionTime: late,
-    });
+    expect(withConditions(first, { RecorderReady: failed, Other: null }, 1, late)).toMatchObject([
+      { type: 'RecorderReady', status: 'False', lastTransitionTime: late },
+    ]);
   });
 });
 
