@@ -3,7 +3,7 @@ import type { V1Affinity, V1PodSpec } from '@kubernetes/client-node';
 import type { DesiredObject } from '../kube-object.ts';
 import { metadataOf } from '../workload/object-specs.ts';
 import { labelSelector, type ObjectOwner, type SpecOptions } from '../workload/workload.ts';
-import { httpProbe, LOCKED_DOWN } from '../workload/pod-specs.ts';
+import { defined, roleContainer, variables } from '../workload/pod-specs.ts';
 import type { DnsConfig } from './resource.ts';
 
 /** Name of the Deployment, the Service and the other objects of the nameserver. */
@@ -97,35 +97,26 @@ export function nameserverDeployment(
 function podSpec({ spec }: DnsConfig, ownImage: string): V1PodSpec {
   const { pod, image } = spec.nameserver;
   const { tolerations, affinity, nodeSelector, imagePullSecrets } = pod;
-  const stated = { tolerations, nodeSelector, imagePullSecrets };
+  const env = variables({
+    TAILCAST_LISTEN: `[::]:${PORT}`,
+    TAILCAST_RECORDS: `${DIRECTORY}/${RECORDS_KEY}`,
+    TAILCAST_OPS_LISTEN: `:${OPS_PORT}`,
+  });
+  const mount = { name: RECORDS, mountPath: DIRECTORY, readOnly: true };
+  const container = roleContainer(NAMESERVER, imageOf(image, ownImage), env, [mount]);
+  container.ports = [
+    { name: 'udp', containerPort: PORT, protocol: 'UDP' },
+    { name: 'tcp', containerPort: PORT, protocol: 'TCP' },
+    ...(container.ports ?? []),
+  ];
   return {
     serviceAccountName: NAMESERVER,
     automountServiceAccountToken: false,
     enableServiceLinks: false,
     securityContext: { seccompProfile: { type: 'RuntimeDefault' } },
     affinity: affinity ?? APART,
-    ...Object.fromEntries(Object.entries(stated).filter(([, value]) => value !== undefined)),
-    containers: [
-      {
-        name: NAMESERVER,
-        image: imageOf(image, ownImage),
-        args: ['nameserver'],
-        env: [
-          { name: 'TAILCAST_LISTEN', value: `[::]:${PORT}` },
-          { name: 'TAILCAST_RECORDS', value: `${DIRECTORY}/${RECORDS_KEY}` },
-          { name: 'TAILCAST_OPS_LISTEN', value: `:${OPS_PORT}` },
-        ],
-        ports: [
-          { name: 'udp', containerPort: PORT, protocol: 'UDP' },
-          { name: 'tcp', containerPort: PORT, protocol: 'TCP' },
-          { name: 'ops', containerPort: OPS_PORT, protocol: 'TCP' },
-        ],
-        readinessProbe: httpProbe('/readyz', OPS_PORT, 5, 2),
-        livenessProbe: httpProbe('/livez', OPS_PORT, 10, 6),
-        securityContext: LOCKED_DOWN,
-        volumeMounts: [{ name: RECORDS, mountPath: DIRECTORY, readOnly: true }],
-      },
-    ],
+    ...defined({ tolerations, nodeSelector, imagePullSecrets }),
+    containers: [container],
     volumes: [{ name: RECORDS, configMap: { name: RECORDS } }],
   };
 }

@@ -1,7 +1,6 @@
 /** Schema of the `DNSConfig` custom resource (`tailscale.com/v1alpha1`). CRD: `deploy/crds/dnsconfig.yaml`. */
-import type { V1Affinity, V1LocalObjectReference, V1Toleration } from '@kubernetes/client-node';
 import { z } from 'zod';
-import { passed, conditionSchema, metadataSchema } from '../workload/schema.ts';
+import { podFields, conditionSchema, metadataSchema } from '../workload/schema.ts';
 
 /** Annotations of a DNSConfig. */
 export const DNS_ANNOTATIONS = {
@@ -22,14 +21,7 @@ const dnsConfigSchema = z.object({
         .object({
           image: z.object({ repo: z.string().default(''), tag: z.string().default('') }).prefault({}),
           service: z.object({ clusterIP: z.string().default('') }).prefault({}),
-          pod: z
-            .object({
-              tolerations: passed<V1Toleration[]>(),
-              affinity: passed<V1Affinity>(),
-              imagePullSecrets: passed<V1LocalObjectReference[]>(),
-              nodeSelector: z.record(z.string(), z.string()).optional(),
-            })
-            .prefault({}),
+          pod: z.object(podFields).prefault({}),
           replicas: z.number().int().min(0).default(1),
         })
         .prefault({}),

@@ -1,28 +1,22 @@
 /** Schema of the `ProxyClass` custom resource (`tailscale.com/v1alpha1`). CRD: `deploy/crds/proxyclass.yaml`. */
 import type {
-  V1Affinity,
-  V1LocalObjectReference,
   V1PodDNSConfig,
   V1PodSecurityContext,
-  V1Toleration,
   V1TopologySpreadConstraint,
 } from '@kubernetes/client-node';
 import { z } from 'zod';
-import { containerSchema, passed, conditionSchema, metadataSchema, textMap } from '../workload/schema.ts';
+import { containerSchema, passed, podFields, conditionSchema, metadataSchema, textMap } from '../workload/schema.ts';
 
 const tailscaleContainerSchema = containerSchema.extend({
   debug: z.object({ enable: z.boolean().default(false) }).prefault({}),
 });
 
 const podSchema = z.object({
+  ...podFields,
   labels: textMap,
   annotations: textMap,
-  affinity: passed<V1Affinity>(),
   securityContext: passed<V1PodSecurityContext>(),
-  imagePullSecrets: passed<V1LocalObjectReference[]>(),
   nodeName: z.string().optional(),
-  nodeSelector: z.record(z.string(), z.string()).optional(),
-  tolerations: passed<V1Toleration[]>(),
   topologySpreadConstraints: passed<V1TopologySpreadConstraint[]>(),
   priorityClassName: z.string().optional(),
   dnsPolicy: z.string().optional(),

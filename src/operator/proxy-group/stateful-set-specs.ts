@@ -5,21 +5,20 @@
 import type { V1Container, V1EnvVar, V1Volume } from '@kubernetes/client-node';
 import type { SpecOptions } from '../workload/workload.ts';
 import {
-  LOCKED_DOWN,
   SOCKET,
   SOCKET_DIRECTORY,
   USER,
   claimTemplate,
-  opsProbes,
+  groupStatefulSet,
   podFacts,
+  roleContainer,
   serveAnnotation,
   spreadOver,
   tailscaleContainer,
   tailscaleVolumes,
+  variables,
   type DesiredStatefulSet,
-  type ImmutableParts,
 } from '../workload/pod-specs.ts';
-import { metadataOf } from '../workload/object-specs.ts';
 import { clusterSelectorOf, CLUSTERS_FILE, clustersName } from './clusters.ts';
 import { proxyGroupNodes } from './group.ts';
 import { ANNOTATIONS, settingsOf, type ProxyGroup } from './resource.ts';
@@ -54,51 +53,37 @@ export function gatewayStatefulSet(
   proxyGroup: ProxyGroup,
   context: GatewayContext,
   options: SpecOptions,
-  existing: ImmutableParts = { podManagementPolicy: 'Parallel' },
 ): DesiredStatefulSet {
   const group = proxyGroupNodes(proxyGroup, options);
   const tls = tlsOf(proxyGroup, context);
   const container = gatewayContainer(proxyGroup, tls, options);
   const listen = container.env?.find(({ name }) => name === 'TAILCAST_LISTEN')?.value ?? LISTEN;
-  return {
-    apiVersion: 'apps/v1',
-    kind: 'StatefulSet',
-    metadata: metadataOf(group, options, group.name),
-    spec: {
-      replicas: group.replicas,
-      podManagementPolicy: existing.podManagementPolicy,
-      selector: { matchLabels: { ...group.labels } },
-      template: {
-        metadata: {
-          labels: { ...group.labels },
-          annotations: { ...serveAnnotation(serveConfig(listen, context.service)) },
-        },
-        spec: {
-          serviceAccountName: group.account.name,
-          terminationGracePeriodSeconds: GRACE_SECONDS,
-          securityContext: { fsGroup: USER, seccompProfile: { type: 'RuntimeDefault' } },
-          initContainers: [
-            tailscaleContainer(
-              {
-                hostname: hostnameOf(proxyGroup),
-                serve: true,
-                healthPort: TAILSCALE_HEALTH_PORT,
-                extra: [podIndex(), { name: 'TS_EXPERIMENTAL_SERVICE_AUTO_ADVERTISEMENT', value: 'true' }],
-              },
-              options,
-            ),
-          ],
-          containers: [container],
-          volumes: [...tailscaleVolumes(true), ...certificateVolumes(tls), ...clusterVolumes(proxyGroup)],
-          topologySpreadConstraints: spreadOver(group.labels),
-        },
-      },
-      ...(tls.kind === 'self-signed'
+  return groupStatefulSet(group, options, {
+    podAnnotations: serveAnnotation(serveConfig(listen, context.service)),
+    podSpec: {
+      terminationGracePeriodSeconds: GRACE_SECONDS,
+      securityContext: { fsGroup: USER, seccompProfile: { type: 'RuntimeDefault' } },
+      initContainers: [
+        tailscaleContainer(
+          {
+            hostname: hostnameOf(proxyGroup),
+            serve: true,
+            healthPort: TAILSCALE_HEALTH_PORT,
+            extra: [podIndex(), { name: 'TS_EXPERIMENTAL_SERVICE_AUTO_ADVERTISEMENT', value: 'true' }],
+          },
+          options,
+        ),
+      ],
+      containers: [container],
+      volumes: [...tailscaleVolumes(true), ...certificateVolumes(tls), ...clusterVolumes(proxyGroup)],
+      topologySpreadConstraints: spreadOver(group.labels),
+    },
+    more:
+      tls.kind === 'self-signed'
         ? // Clients trust the gateway's own CA, so the CA's key must outlive the pod.
           { volumeClaimTemplates: [claimTemplate('state', group.labels, '16Mi', undefined)] }
-        : {}),
-    },
-  };
+        : {},
+  });
 }
 
 type Tls =
@@ -137,48 +122,40 @@ function gatewayContainer(proxyGroup: ProxyGroup, tls: Tls, options: SpecOptions
     hostname,
     ...(options.tailnetDomain === undefined ? [] : [`${hostname}.${options.tailnetDomain}`]),
   ];
-  const settings = new Map<string, string>([
-    ['TAILCAST_MODE', proxyGroup.spec.kubeAPIServer.mode],
-    ['TAILCAST_LISTEN', LISTEN],
-    ['TAILCAST_PROXY_PROTOCOL', 'require'],
-    ['TAILCAST_RECORDER_DIAL', 'tailscale'],
-    ['TAILCAST_SOCKET', SOCKET],
-    ['TAILCAST_STATE_DIRECTORY', STATE_DIRECTORY],
-    ['TAILCAST_OPS_LISTEN', `:${OPS_PORT}`],
-    ['TAILCAST_DRAIN_SECONDS', String(DRAIN_SECONDS)],
-    ['TAILCAST_TLS', tls.kind],
+  const settings = {
+    TAILCAST_MODE: proxyGroup.spec.kubeAPIServer.mode,
+    TAILCAST_LISTEN: LISTEN,
+    TAILCAST_PROXY_PROTOCOL: 'require',
+    TAILCAST_RECORDER_DIAL: 'tailscale',
+    TAILCAST_SOCKET: SOCKET,
+    TAILCAST_STATE_DIRECTORY: STATE_DIRECTORY,
+    TAILCAST_OPS_LISTEN: `:${OPS_PORT}`,
+    TAILCAST_DRAIN_SECONDS: String(DRAIN_SECONDS),
+    TAILCAST_TLS: tls.kind,
     ...(tls.kind === 'files'
-      ? ([
-          ['TAILCAST_TLS_CERT', `${TLS_DIRECTORY}/tls.crt`],
-          ['TAILCAST_TLS_KEY', `${TLS_DIRECTORY}/tls.key`],
-        ] as const)
-      : []),
-    ...(tls.kind === 'self-signed' ? ([['TAILCAST_TLS_NAMES', names.join(',')]] as const) : []),
+      ? {
+          TAILCAST_TLS_CERT: `${TLS_DIRECTORY}/tls.crt`,
+          TAILCAST_TLS_KEY: `${TLS_DIRECTORY}/tls.key`,
+        }
+      : {}),
+    ...(tls.kind === 'self-signed' ? { TAILCAST_TLS_NAMES: names.join(',') } : {}),
     ...(clusterSelectorOf(proxyGroup) === ''
-      ? []
-      : ([['TAILCAST_CLUSTERS', `${CLUSTERS_DIRECTORY}/${CLUSTERS_FILE}`]] as const)),
-    ...settingsOf(proxyGroup).settings,
-  ]);
-  const env = [...podFacts(), podIndex(), ...[...settings].map(([name, value]) => ({ name, value }))];
-  return {
-    name: 'gateway',
-    image: options.recorderImage,
-    args: ['gateway'],
-    env,
-    ...opsProbes(env),
-    securityContext: LOCKED_DOWN,
-    volumeMounts: [
-      { name: 'tailscale', mountPath: SOCKET_DIRECTORY },
-      { name: 'state', mountPath: STATE_DIRECTORY },
-      { name: 'tmp', mountPath: '/tmp' },
-      ...(tls.kind === 'files' ? [{ name: 'tls', mountPath: TLS_DIRECTORY, readOnly: true }] : []),
-      ...clusterVolumes(proxyGroup).map(({ name }) => ({
-        name,
-        mountPath: CLUSTERS_DIRECTORY,
-        readOnly: true,
-      })),
-    ],
+      ? {}
+      : { TAILCAST_CLUSTERS: `${CLUSTERS_DIRECTORY}/${CLUSTERS_FILE}` }),
+    ...Object.fromEntries(settingsOf(proxyGroup).settings),
   };
+  const env = [...podFacts(), podIndex(), ...variables(settings)];
+  return roleContainer('gateway', options.recorderImage, env, [
+    { name: 'tailscale', mountPath: SOCKET_DIRECTORY },
+    { name: 'state', mountPath: STATE_DIRECTORY },
+    { name: 'tmp', mountPath: '/tmp' },
+    ...(tls.kind === 'files' ? [{ name: 'tls', mountPath: TLS_DIRECTORY, readOnly: true }] : []),
+    ...clusterVolumes(proxyGroup).map(({ name }) => ({
+      name,
+      mountPath: CLUSTERS_DIRECTORY,
+      readOnly: true,
+    })),
+  ]);
 }
 
 function clusterVolumes(proxyGroup: ProxyGroup): V1Volume[] {

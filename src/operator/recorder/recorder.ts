@@ -2,16 +2,11 @@
  * The `Recorder` custom resource (`tailscale.com/v1alpha1`), parsed once into the values that the operator deploys.
  * Pure. Schema: `deploy/crds/recorder.yaml`.
  */
-import type {
-  V1Affinity,
-  V1LocalObjectReference,
-  V1PodSecurityContext,
-  V1Toleration,
-} from '@kubernetes/client-node';
+import type { V1PodSecurityContext } from '@kubernetes/client-node';
 import { z } from 'zod';
 import { isAnnotationKey, type KubeObject } from '../kube-object.ts';
 import { problemOfListeners } from '../workload/pod-specs.ts';
-import { containerSchema, passed, conditionSchema, metadataSchema, textMap } from '../workload/schema.ts';
+import { containerSchema, passed, podFields, conditionSchema, metadataSchema, textMap } from '../workload/schema.ts';
 import {
   belongsTo,
   groupLabels,
@@ -42,13 +37,10 @@ export const ANNOTATIONS = {
 
 const podSchema = z
   .object({
+    ...podFields,
     labels: textMap,
     annotations: textMap,
-    affinity: passed<V1Affinity>(),
     securityContext: passed<V1PodSecurityContext>(),
-    imagePullSecrets: passed<V1LocalObjectReference[]>(),
-    nodeSelector: z.record(z.string(), z.string()).optional(),
-    tolerations: passed<V1Toleration[]>(),
     serviceAccount: z.object({ name: z.string().default(''), annotations: textMap }).prefault({}),
     container: containerSchema.prefault({}),
   })

@@ -12,21 +12,23 @@ import type {
 } from '@kubernetes/client-node';
 import type { SpecOptions } from '../workload/workload.ts';
 import {
-  LOCKED_DOWN,
   SOCKET,
   SOCKET_DIRECTORY,
   USER,
   claimTemplate,
-  opsProbes,
+  defined,
+  groupStatefulSet,
   podFacts,
+  roleContainer,
   serveAnnotation,
   spreadOver,
   tailscaleContainer,
   tailscaleVolumes,
+  variables,
+  withOverrides,
   type DesiredStatefulSet,
-  type ImmutableParts,
+  type Plain,
 } from '../workload/pod-specs.ts';
-import { metadataOf } from '../workload/object-specs.ts';
 import { EVIDENCE_KEY, evidenceSecretName } from './evidence-key.ts';
 import type { DesiredRecorder, RecorderSearchServer } from './recorder.ts';
 
@@ -51,51 +53,29 @@ const DRAIN_SECONDS = 45;
 const GRACE_SECONDS = 60;
 
 /**
- * Returns the StatefulSet of a Recorder.
- *
- * The pod template does not depend on the number of replicas, so scaling restarts no pod. The selector contains only
- * fixed labels, so users can change other labels of the pods.
- *
- * @param existing immutable parts of the existing StatefulSet, which the new one keeps
+ * Returns the StatefulSet of a Recorder. The pod template does not depend on the number of replicas, so scaling restarts
+ * no pod.
  */
-export function statefulSet(
-  recorder: DesiredRecorder,
-  options: SpecOptions,
-  existing: ImmutableParts = { podManagementPolicy: 'Parallel' },
-): DesiredStatefulSet {
+export function statefulSet(recorder: DesiredRecorder, options: SpecOptions): DesiredStatefulSet {
   const { statefulSet: wanted, group, storage } = recorder;
-  const { labels, replicas } = group;
-  const annotations = {
-    ...wanted.pod.annotations,
-    ...(recorder.hasPlayer ? serveAnnotation(serveConfig(recorder)) : {}),
-  };
-  return {
-    apiVersion: 'apps/v1',
-    kind: 'StatefulSet',
-    metadata: metadataOf(group, options, group.name, {
-      labels: wanted.labels,
-      annotations: wanted.annotations,
-    }),
-    spec: {
-      replicas,
-      podManagementPolicy: existing.podManagementPolicy,
-      selector: { matchLabels: { ...labels } },
-      template: {
-        metadata: {
-          labels: { ...wanted.pod.labels, ...labels },
-          ...(Object.keys(annotations).length === 0 ? {} : { annotations }),
-        },
-        spec: podSpec(recorder, options),
-      },
-      ...(storage.kind !== 'volume'
-        ? {}
-        : {
-            volumeClaimTemplates: [claimTemplate('data', labels, storage.size, storage.storageClass)],
+  return groupStatefulSet(group, options, {
+    labels: wanted.labels,
+    annotations: wanted.annotations,
+    podLabels: wanted.pod.labels,
+    podAnnotations: {
+      ...wanted.pod.annotations,
+      ...(recorder.hasPlayer ? serveAnnotation(serveConfig(recorder)) : {}),
+    },
+    podSpec: podSpec(recorder, options),
+    more:
+      storage.kind === 'volume'
+        ? {
+            volumeClaimTemplates: [claimTemplate('data', group.labels, storage.size, storage.storageClass)],
             // Recordings are evidence, so the volumes are never deleted automatically.
             persistentVolumeClaimRetentionPolicy: { whenDeleted: 'Retain', whenScaled: 'Retain' },
-          }),
-    },
-  };
+          }
+        : {},
+  });
 }
 
 /**
@@ -110,15 +90,14 @@ export function isForeignImage(image: string): boolean {
 
 function podSpec(recorder: DesiredRecorder, options: SpecOptions): V1PodSpec {
   const { group, hasPlayer, storage, search, statefulSet: wanted } = recorder;
-  const { pod } = wanted;
+  const { affinity, imagePullSecrets, nodeSelector, tolerations, securityContext } = wanted.pod;
   const secrets = [
     ...(storage.kind === 's3' ? [evidenceVolume(group.name)] : []),
     ...(search === undefined ? [] : searchVolumes(search)),
   ];
   return {
-    serviceAccountName: group.account.name,
     terminationGracePeriodSeconds: GRACE_SECONDS,
-    securityContext: podSecurity(pod.securityContext),
+    securityContext: podSecurity(securityContext),
     initContainers: [
       tailscaleContainer(
         { hostname: '$(POD_NAME)', serve: hasPlayer, healthPort: TAILSCALE_HEALTH_PORT },
@@ -132,12 +111,8 @@ function podSpec(recorder: DesiredRecorder, options: SpecOptions): V1PodSpec {
       ...secrets,
     ],
     // An affinity of the user replaces the default spread.
-    ...(pod.affinity === undefined
-      ? { topologySpreadConstraints: spreadOver(group.labels) }
-      : { affinity: pod.affinity }),
-    ...(pod.imagePullSecrets === undefined ? {} : { imagePullSecrets: pod.imagePullSecrets }),
-    ...(pod.nodeSelector === undefined ? {} : { nodeSelector: pod.nodeSelector }),
-    ...(pod.tolerations === undefined ? {} : { tolerations: pod.tolerations }),
+    ...(affinity === undefined ? { topologySpreadConstraints: spreadOver(group.labels) } : { affinity }),
+    ...defined({ imagePullSecrets, nodeSelector, tolerations }),
   };
 }
 
@@ -158,28 +133,19 @@ function recorderContainer(
 ): V1Container {
   const { storage, statefulSet: wanted } = recorder;
   const { container } = wanted.pod;
-  const image =
-    container.image === '' || isForeignImage(container.image) ? options.recorderImage : container.image;
+  const image = isForeignImage(container.image) ? '' : container.image;
   const env = recorderEnvironment(recorder, options);
-  return {
-    name: 'recorder',
-    image,
-    ...(container.imagePullPolicy === '' ? {} : { imagePullPolicy: container.imagePullPolicy }),
-    args: ['recorder'],
-    env: [...env],
-    ...(storage.kind === 's3' && storage.credentials !== ''
+  const own: Plain<V1Container> = roleContainer('recorder', options.recorderImage, env, [
+    { name: 'data', mountPath: DATA_DIRECTORY },
+    { name: 'tailscale', mountPath: SOCKET_DIRECTORY },
+    { name: 'tmp', mountPath: '/tmp' },
+    ...secrets.map(({ name }) => ({ name, mountPath: `${SECRETS_DIRECTORY}/${name}`, readOnly: true })),
+  ]);
+  const credentials =
+    storage.kind === 's3' && storage.credentials !== ''
       ? { envFrom: [{ secretRef: { name: storage.credentials } }] }
-      : {}),
-    ...opsProbes(env),
-    ...(container.resources === undefined ? {} : { resources: container.resources }),
-    securityContext: container.securityContext ?? LOCKED_DOWN,
-    volumeMounts: [
-      { name: 'data', mountPath: DATA_DIRECTORY },
-      { name: 'tailscale', mountPath: SOCKET_DIRECTORY },
-      { name: 'tmp', mountPath: '/tmp' },
-      ...secrets.map(({ name }) => ({ name, mountPath: `${SECRETS_DIRECTORY}/${name}`, readOnly: true })),
-    ],
-  };
+      : {};
+  return withOverrides({ ...own, ...credentials }, { ...container, image });
 }
 
 /**
@@ -221,14 +187,8 @@ function recorderEnvironment(recorder: DesiredRecorder, options: SpecOptions): r
     ...(s3 ? { TAILCAST_EVIDENCE_KEY: `${SECRETS_DIRECTORY}/evidence/${EVIDENCE_KEY}` } : {}),
     ...(search === undefined ? {} : searchVariables(search)),
   };
-  const fixed = [...Object.entries(names), ...Object.entries(ours)]
-    .filter(([name]) => !users.has(name))
-    .map(([name, value]) => ({ name, value }));
-  return [
-    ...podFacts().filter(({ name }) => !users.has(name)),
-    ...fixed,
-    ...[...users].map(([name, value]) => ({ name, value })),
-  ];
+  const fixed = [...podFacts(), ...variables({ ...names, ...ours })];
+  return [...fixed.filter(({ name }) => !users.has(name)), ...variables(Object.fromEntries(users))];
 }
 
 /**

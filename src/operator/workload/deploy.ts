@@ -9,7 +9,7 @@ import { type KubeObject, type DesiredObject, KINDS } from '../kube-object.ts';
 import { removeSurplus, removeStaleAccounts, removeStaleServices } from './cleanup.ts';
 import type { Observed } from './observe.ts';
 import { type SpecOptions, type NodeGroup, ordinals, stateSecretName, authSecretName } from './workload.ts';
-import type { ImmutableParts, DesiredStatefulSet } from './pod-specs.ts';
+import type { DesiredStatefulSet } from './pod-specs.ts';
 import type { ReplicaNode } from './keys.ts';
 import { assertOwned, applyOwned } from './apply.ts';
 import { type ReconcilerDeps, SHORT_MS, nextKeyCheckMs, type Observation } from './reconciler.ts';
@@ -29,7 +29,7 @@ import {
  */
 export interface DesiredWorkload {
   readonly group: NodeGroup;
-  readonly statefulSet: (options: SpecOptions, existing?: ImmutableParts) => DesiredStatefulSet;
+  readonly statefulSet: (options: SpecOptions) => DesiredStatefulSet;
   /** Names of Secrets that the pods may read, in addition to their own. */
   readonly readableSecrets?: readonly string[];
   /** Headless Service of the pods. */
@@ -140,8 +140,7 @@ async function applyStatefulSet(
   existing: KubeObject | undefined,
 ): Promise<boolean> {
   assertOwned(group, existing);
-  const desired =
-    existing === undefined ? statefulSet(options) : statefulSet(options, immutablePartsOf(existing));
+  const desired = withPolicyOf(existing, statefulSet(options));
   if (existing !== undefined && mustRecreate(existing, desired)) {
     const { namespace, name, uid } = existing.metadata;
     deps.log.info({ kind: group.kind, name: group.name }, 'StatefulSet is recreated, its pods keep running');
@@ -172,9 +171,11 @@ const existingSchema = z.object({
   }),
 });
 
-/** Returns those immutable fields of an existing StatefulSet that the desired StatefulSet takes over. */
-export function immutablePartsOf(existing: KubeObject): ImmutableParts {
-  return { podManagementPolicy: existingSchema.parse(existing).spec.podManagementPolicy };
+/** Returns the StatefulSet with the immutable `podManagementPolicy` of the existing one. */
+function withPolicyOf(existing: KubeObject | undefined, desired: DesiredStatefulSet): DesiredStatefulSet {
+  if (existing === undefined) return desired;
+  const { podManagementPolicy } = existingSchema.parse(existing).spec;
+  return { ...desired, spec: { ...desired.spec, podManagementPolicy } };
 }
 
 /**

@@ -3,22 +3,75 @@ import type {
   V1Container,
   V1EnvVar,
   V1PersistentVolumeClaim,
+  V1PodSpec,
   V1Probe,
   V1SecurityContext,
   V1StatefulSetSpec,
   V1TopologySpreadConstraint,
   V1Volume,
+  V1VolumeMount,
 } from '@kubernetes/client-node';
 import type { DesiredObject } from '../kube-object.ts';
-import type { SpecOptions } from './workload.ts';
+import { metadataOf } from './object-specs.ts';
+import type { ContainerOverrides } from './schema.ts';
+import type { NodeGroup, SpecOptions } from './workload.ts';
 
-/** Immutable fields of an existing StatefulSet. */
-export interface ImmutableParts {
-  readonly podManagementPolicy: string;
-}
+/** Type of a plain object with the same fields as a TypeScript class of the Kubernetes client. */
+export type Plain<T> = { [Key in keyof T]: T[Key] };
 
 export interface DesiredStatefulSet extends DesiredObject {
-  readonly spec: V1StatefulSetSpec;
+  readonly spec: Plain<V1StatefulSetSpec>;
+}
+
+type TextMap = Readonly<Record<string, string>>;
+
+/** The parts of a StatefulSet that depend on the kind of resource. */
+interface StatefulSetParts {
+  /** Labels of the StatefulSet. The labels of the group win. */
+  readonly labels?: TextMap;
+  readonly annotations?: TextMap;
+  /** Immutable labels that select the pods. Default: the labels of the group. */
+  readonly selector?: TextMap;
+  readonly podLabels?: TextMap;
+  readonly podAnnotations?: TextMap;
+  readonly podSpec: Omit<V1PodSpec, 'serviceAccountName'>;
+  /** Further fields of the spec. */
+  readonly more?: Partial<V1StatefulSetSpec>;
+}
+
+/**
+ * Returns the StatefulSet of a group. The selector contains only the operator's labels, so users can change other
+ * labels of the pods.
+ */
+export function groupStatefulSet(
+  group: NodeGroup,
+  options: Pick<SpecOptions, 'namespace'>,
+  parts: StatefulSetParts,
+): DesiredStatefulSet {
+  const { selector = group.labels, podLabels, podAnnotations = {}, podSpec, more } = parts;
+  return {
+    apiVersion: 'apps/v1',
+    kind: 'StatefulSet',
+    metadata: metadataOf(group, options, group.name, parts),
+    spec: {
+      replicas: group.replicas,
+      podManagementPolicy: 'Parallel',
+      selector: { matchLabels: { ...selector } },
+      template: {
+        metadata: {
+          labels: { ...podLabels, ...group.labels, ...selector },
+          ...(Object.keys(podAnnotations).length === 0 ? {} : { annotations: { ...podAnnotations } }),
+        },
+        spec: { serviceAccountName: group.account.name, ...podSpec },
+      },
+      ...more,
+    },
+  };
+}
+
+/** Returns the fields that have a value. */
+export function defined<T extends object>(fields: T): { [Key in keyof T]?: Exclude<T[Key], undefined> } {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as ReturnType<typeof defined<T>>;
 }
 
 /** Directory of tailscaled's socket in the shared volume. */
@@ -45,7 +98,7 @@ const SERVE_ANNOTATION = 'tailcast.dev/serve-config';
  * Pod annotation with a serve configuration. The configuration file is mounted from this annotation, so a change
  * reaches the running pod.
  */
-export function serveAnnotation(config: object): Readonly<Record<string, string>> {
+export function serveAnnotation(config: object): TextMap {
   return { [SERVE_ANNOTATION]: JSON.stringify(config) };
 }
 
@@ -62,7 +115,7 @@ export function httpProbe(
  * Readiness and liveness probes, which connect to the operations listener of the tailcast container. Without this
  * listener, the container has no probes.
  */
-export function opsProbes(
+function opsProbes(
   env: readonly V1EnvVar[],
 ): Pick<V1Container, 'ports' | 'readinessProbe' | 'livenessProbe'> {
   const listen = env.find(({ name }) => name === 'TAILCAST_OPS_LISTEN')?.value ?? '';
@@ -92,6 +145,42 @@ export function problemOfListeners(
       return `${name}: Invalid value: ${JSON.stringify(value)}: a port from 1 to 65535 is required`;
   }
   return undefined;
+}
+
+/** Returns a container that runs a role of tailcast, with the name of the role. */
+export function roleContainer(
+  role: string,
+  image: string,
+  env: readonly V1EnvVar[],
+  volumeMounts: V1VolumeMount[],
+): V1Container {
+  return {
+    name: role,
+    image,
+    args: [role],
+    env: [...env],
+    ...opsProbes(env),
+    securityContext: LOCKED_DOWN,
+    volumeMounts,
+  };
+}
+
+/** Returns environment variables, with their names as keys of `values`. */
+export function variables(values: TextMap): readonly V1EnvVar[] {
+  return Object.entries(values).map(([name, value]) => ({ name, value }));
+}
+
+/** Returns a container with the settings of the user, except the environment variables. */
+export function withOverrides(
+  container: Plain<V1Container>,
+  { image, imagePullPolicy, resources, securityContext }: Omit<ContainerOverrides, 'env'>,
+): V1Container {
+  return {
+    ...container,
+    ...(image === '' ? {} : { image }),
+    ...(imagePullPolicy === '' ? {} : { imagePullPolicy }),
+    ...defined({ resources, securityContext }),
+  };
 }
 
 export function podFacts(): readonly V1EnvVar[] {

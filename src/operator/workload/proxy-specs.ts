@@ -15,15 +15,16 @@ import type {
 import type { DesiredObject } from '../kube-object.ts';
 import { metadataOf } from './object-specs.ts';
 import {
+  groupStatefulSet,
   httpProbe,
   LOCKED_DOWN,
-  opsProbes,
   podFacts,
+  roleContainer,
   SOCKET,
   SOCKET_DIRECTORY,
   spreadOver,
+  variables,
   type DesiredStatefulSet,
-  type ImmutableParts,
 } from './pod-specs.ts';
 import {
   stateSecretName,
@@ -72,45 +73,30 @@ export function headlessService({ group }: Proxy, options: SpecOptions): Desired
 }
 
 /** Returns the StatefulSet without the settings of a ProxyClass. */
-export function proxyStatefulSet(
-  proxy: Proxy,
-  options: SpecOptions,
-  existing: ImmutableParts = { podManagementPolicy: 'Parallel' },
-): DesiredStatefulSet {
+export function proxyStatefulSet(proxy: Proxy, options: SpecOptions): DesiredStatefulSet {
   const { group, duty } = proxy;
-  const selector = selectorOf(group.uid);
-  return {
-    apiVersion: 'apps/v1',
-    kind: 'StatefulSet',
-    metadata: metadataOf(group, options, group.name),
-    spec: {
-      replicas: group.replicas,
-      podManagementPolicy: existing.podManagementPolicy,
-      serviceName: group.name,
-      selector: { matchLabels: selector },
-      template: {
-        metadata: { labels: { ...group.labels, ...selector }, annotations: lastSet(duty) },
-        spec: {
-          serviceAccountName: group.account.name,
-          ...(isKernel(duty) ? { initContainers: [forwardingContainer(options)] } : {}),
-          ...(isRestricted(proxy) ? { securityContext: podSecurity(duty) } : {}),
-          containers: [
-            proxyContainer(proxy, options),
-            ...(duty.kind === 'forward-out' ? [forwarderContainer(duty, options)] : []),
-            ...(hasTable(duty) ? [ingressContainer(options)] : []),
-          ],
-          volumes: [
-            ...configVolumes(group, duty),
-            ...dutyVolumes(group.name, duty),
-            ...(isRestricted(proxy) ? [{ name: SCRATCH_VOLUME, emptyDir: {} }] : []),
-            ...(sharesSocket(duty) ? [{ name: SOCKET_VOLUME, emptyDir: {} }] : []),
-          ],
-          ...handingOver(duty),
-          ...(group.replicas > 1 ? { topologySpreadConstraints: spreadOver(group.labels) } : {}),
-        },
-      },
+  return groupStatefulSet(group, options, {
+    selector: selectorOf(group.uid),
+    podAnnotations: lastSet(duty),
+    podSpec: {
+      ...(isKernel(duty) ? { initContainers: [forwardingContainer(options)] } : {}),
+      ...(isRestricted(proxy) ? { securityContext: podSecurity(duty) } : {}),
+      containers: [
+        proxyContainer(proxy, options),
+        ...(duty.kind === 'forward-out' ? [forwarderContainer(duty, options)] : []),
+        ...(hasTable(duty) ? [ingressContainer(options)] : []),
+      ],
+      volumes: [
+        ...configVolumes(group, duty),
+        ...dutyVolumes(group.name, duty),
+        ...(isRestricted(proxy) ? [{ name: SCRATCH_VOLUME, emptyDir: {} }] : []),
+        ...(sharesSocket(duty) ? [{ name: SOCKET_VOLUME, emptyDir: {} }] : []),
+      ],
+      ...handingOver(duty),
+      ...(group.replicas > 1 ? { topologySpreadConstraints: spreadOver(group.labels) } : {}),
     },
-  };
+    more: { serviceName: group.name },
+  });
 }
 
 /** True if the kernel of the pod's machine forwards packets, which requires privileges. */
@@ -303,22 +289,13 @@ function sharesSocket(duty: Duty): boolean {
  * server terminates TLS with the certificates of the Ingress.
  */
 function ingressContainer({ recorderImage }: SpecOptions): V1Container {
-  const env = [
-    ...variables({
-      TAILCAST_TABLE: `${TABLE_DIRECTORY}/${TABLE}`,
-      TAILCAST_SOCKET: SOCKET,
-      TAILCAST_OPS_LISTEN: `:${OPS_PORT}`,
-    }),
-  ];
-  return {
-    name: 'ingress',
-    image: recorderImage,
-    args: ['ingress'],
-    env,
-    ...opsProbes(env),
-    securityContext: LOCKED_DOWN,
-    volumeMounts: [SOCKET_MOUNT, { name: TABLE_VOLUME, mountPath: TABLE_DIRECTORY, readOnly: true }],
-  };
+  const env = variables({
+    TAILCAST_TABLE: `${TABLE_DIRECTORY}/${TABLE}`,
+    TAILCAST_SOCKET: SOCKET,
+    TAILCAST_OPS_LISTEN: `:${OPS_PORT}`,
+  });
+  const table = { name: TABLE_VOLUME, mountPath: TABLE_DIRECTORY, readOnly: true };
+  return roleContainer('ingress', recorderImage, env, [SOCKET_MOUNT, table]);
 }
 
 /**
@@ -331,23 +308,13 @@ function forwarderContainer(
 ): V1Container {
   let opsPort = OPS_PORT;
   while (ports.includes(opsPort)) opsPort += 1;
-  const env = [
-    ...variables({
-      TAILCAST_TARGET: target,
-      TAILCAST_PORTS: ports.join(','),
-      TAILCAST_SOCKET: SOCKET,
-      TAILCAST_OPS_LISTEN: `:${opsPort}`,
-    }),
-  ];
-  return {
-    name: 'forwarder',
-    image: recorderImage,
-    args: ['forwarder'],
-    env,
-    ...opsProbes(env),
-    securityContext: LOCKED_DOWN,
-    volumeMounts: [SOCKET_MOUNT],
-  };
+  const env = variables({
+    TAILCAST_TARGET: target,
+    TAILCAST_PORTS: ports.join(','),
+    TAILCAST_SOCKET: SOCKET,
+    TAILCAST_OPS_LISTEN: `:${opsPort}`,
+  });
+  return roleContainer('forwarder', recorderImage, env, [SOCKET_MOUNT]);
 }
 
 function dutyVariables(duty: Duty): readonly V1EnvVar[] {
@@ -411,10 +378,6 @@ function healthVariables(duty: Duty): readonly V1EnvVar[] {
   // includes both.
   if (duty.kind === 'egress-group') return variables({ TS_ENABLE_HEALTH_CHECK: 'true' });
   return variables({ TS_LOCAL_ADDR_PORT: `$(POD_IP):${LOCAL_PORT}`, TS_ENABLE_HEALTH_CHECK: 'true' });
-}
-
-function variables(values: Readonly<Record<string, string>>): readonly V1EnvVar[] {
-  return Object.entries(values).map(([name, value]) => ({ name, value }));
 }
 
 /** Ordinals of the replicas whose configuration every pod mounts. Some of these replicas may not exist yet. */

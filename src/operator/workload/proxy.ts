@@ -87,9 +87,9 @@ export async function deployProxy(
     // connect through the tailnet.
     ...(group.owned ? {} : { service: headlessService(proxy, deps.options) }),
     stateData: (ordinal, authKey, options) => configFiles(proxy, ordinal, authKey, choices, options),
-    statefulSet(options, existing) {
+    statefulSet(options) {
       const restricted = isUnprivileged(proxyClass);
-      const plain = proxyStatefulSet({ ...proxy, restricted }, options, existing);
+      const plain = proxyStatefulSet({ ...proxy, restricted }, options);
       return proxyClass === undefined ? plain : withClass(plain, proxyClass, duty);
     },
   };

@@ -1,5 +1,11 @@
 /** Common schemas of all resources. */
-import type { V1ResourceRequirements, V1SecurityContext } from '@kubernetes/client-node';
+import type {
+  V1Affinity,
+  V1LocalObjectReference,
+  V1ResourceRequirements,
+  V1SecurityContext,
+  V1Toleration,
+} from '@kubernetes/client-node';
 import { z } from 'zod';
 
 export const textMap = z.record(z.string(), z.string()).default({});
@@ -35,6 +41,14 @@ export const conditionSchema = z.object({
 
 /** Schema for a value of a core type, which is passed on unchanged, because the API server has already validated it. */
 export const passed = <T>() => z.custom<T>().optional();
+
+/** Settings of pods in all custom resources. */
+export const podFields = {
+  affinity: passed<V1Affinity>(),
+  imagePullSecrets: passed<V1LocalObjectReference[]>(),
+  nodeSelector: z.record(z.string(), z.string()).optional(),
+  tolerations: passed<V1Toleration[]>(),
+};
 
 export const containerSchema = z.object({
   env: z.array(z.object({ name: z.string(), value: z.string().default('') })).default([]),
