@@ -36,7 +36,6 @@ import {
 import { createTailnetReconciler } from '../operator/tailnet/reconcile.ts';
 import { createTailnets } from '../operator/tailnet/tailnets.ts';
 import { TAILSCALE_LOGIN } from './operator-peers.ts';
-import { choicesOf } from './operator-choices.ts';
 import { groupControllers } from './operator-groups.ts';
 
 /** Settings and connections of a running operator. */
@@ -82,31 +81,26 @@ export function controllersOf(
     tags: createTagPolicy({ client, options, clock }),
     events: silent ?? createEventRecorder({ client, clock, log, createId: () => randomUUID().slice(0, 13) }),
   };
-  const { config } = parts;
-  const choices = choicesOf(config, options.namespace);
-  const { namespace } = choices;
-  const reconciled = reconciledBy(config);
-  const specs = new Map([
-    ['Recorder', ownerController('Recorder', createRecorderReconciler(deps), namespace)],
-  ]);
+  const reconciled = reconciledBy(parts.config);
+  const specs = new Map([['Recorder', ownerController('Recorder', createRecorderReconciler(deps), options)]]);
   // ProxyClasses come before the resources that use them, because a dry run visits the controllers in this order.
   if (reconciled.services || reconciled.connectors || reconciled.ingresses || reconciled.gateways)
     specs.set('ProxyClass', classController(createProxyClassReconciler(deps)));
   if (reconciled.connectors)
-    specs.set('Connector', connectorController(createConnectorReconciler(deps), namespace));
-  if (reconciled.dnsConfigs) specs.set('DNSConfig', dnsController(createDnsReconciler(deps), namespace));
+    specs.set('Connector', connectorController(createConnectorReconciler(deps), options));
+  if (reconciled.dnsConfigs) specs.set('DNSConfig', dnsController(createDnsReconciler(deps), options));
   if (reconciled.ingresses)
-    specs.set('Ingress', ingressController(createIngressReconciler(deps, choices), choices));
+    specs.set('Ingress', ingressController(createIngressReconciler(deps), options));
   if (reconciled.gateways) {
     specs.set('GatewayClass', gatewayClassController(createGatewayClassReconciler(deps)));
-    specs.set('Gateway', gatewayController(createGatewayReconciler(deps, choices), choices));
+    specs.set('Gateway', gatewayController(createGatewayReconciler(deps), options));
   }
   specs.set('Tailnet', tailnetController(createTailnetReconciler(deps)));
   if (reconciled.proxyGroups) {
     specs.set('ProxyGroupPolicy', policyController(createProxyGroupPolicyReconciler(deps)));
-    for (const [name, spec] of groupControllers(deps, choices)) specs.set(name, spec);
+    for (const [name, spec] of groupControllers(deps)) specs.set(name, spec);
   }
   if (reconciled.services)
-    specs.set('Service', serviceController(createServiceReconciler(deps, choices), choices));
+    specs.set('Service', serviceController(createServiceReconciler(deps), options));
   return specs;
 }

@@ -11,30 +11,23 @@ import {
   ingressGroupController,
   ownerController,
 } from '../operator/controllers.ts';
-import type { OperatorChoices } from './operator-choices.ts';
 
 /**
  * Returns the controllers for ProxyGroups of all types. A group whose type is disabled gets a condition with the
  * reason.
  */
-export function groupControllers(
-  deps: ReconcilerDeps,
-  choices: OperatorChoices,
-): readonly (readonly [string, ControllerSpec])[] {
-  const { namespace, services, ingresses } = choices;
-  const served = [...(services ? ['egress'] : []), ...(services || ingresses ? ['ingress'] : [])];
+export function groupControllers(deps: ReconcilerDeps): readonly (readonly [string, ControllerSpec])[] {
+  const { options } = deps;
+  const { services, ingresses } = options.reconciled;
   const specs: (readonly [string, ControllerSpec])[] = [
-    ['ProxyGroup', ownerController('ProxyGroup', createProxyGroupReconciler(deps, { served }), namespace)],
+    ['ProxyGroup', ownerController('ProxyGroup', createProxyGroupReconciler(deps), options)],
   ];
   if (services || ingresses)
-    specs.push([
-      'IngressGroup',
-      ingressGroupController(createIngressGroupReconciler(deps, choices), choices),
-    ]);
+    specs.push(['IngressGroup', ingressGroupController(createIngressGroupReconciler(deps), options)]);
   if (services)
     specs.push(
-      ['EgressNodes', egressNodesController(createEgressNodesReconciler(deps, choices), choices)],
-      ['EgressServices', egressServicesController(createEgressReconciler(deps, choices), namespace)],
+      ['EgressNodes', egressNodesController(createEgressNodesReconciler(deps), options)],
+      ['EgressServices', egressServicesController(createEgressReconciler(deps), options)],
     );
   return specs;
 }

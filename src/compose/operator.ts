@@ -19,8 +19,8 @@ import { leave, namesOf } from '../operator/leave.ts';
 import { runWhileLeading } from '../operator/leader.ts';
 import { createListedObjects, createWatchedObjects } from '../operator/object-cache.ts';
 import { createOperatorMetrics } from '../operator/operator-metrics.ts';
-import type { SpecOptions } from '../operator/workload/workload.ts';
-import { createControl, TAILSCALE_LOGIN } from './operator-peers.ts';
+import { operatorOptions } from './operator-options.ts';
+import { createControl } from './operator-peers.ts';
 import { type OperatorParts, controllersOf } from './operator-controllers.ts';
 
 /**
@@ -60,7 +60,7 @@ export async function runOperator(
         'namespace: name the one that the recorders run in (--namespace)',
       );
     }
-    const options = specOptions(config, namespace, image);
+    const options = operatorOptions(config, namespace, image);
     const open: OpenParts = (use) => {
       const client = createKubeClient(connection, use);
       const control = createControl(config, client, use);
@@ -191,18 +191,4 @@ async function printAll(parts: OperatorParts, print: (text: string) => void): Pr
       }
     }
   }
-}
-
-function specOptions(config: OperatorConfig, namespace: string, image: string): SpecOptions {
-  return {
-    namespace,
-    // A placeholder. When the operator deploys a resource, it uses the login server of that resource's tailnet instead.
-    loginServer: TAILSCALE_LOGIN,
-    defaultTags: config.defaultTags,
-    allowedTags: config.allowedTags,
-    recorderUploaders: config.recorderUploaders,
-    recorderImage: config.recorderImage ?? image,
-    tailscaleImage: config.tailscaleImage,
-    tailnetDomain: config.tailnetDomain,
-  };
 }

@@ -36,7 +36,14 @@ import { hostnameOf, isIngressOfInterest, parseIngress } from './ingress/resourc
 import { KINDS, type KubeObject, type ResourceKind } from './kube-object.ts';
 import type { Reconciler } from './workload/reconciler.ts';
 import { nameSelection } from './workload/names.ts';
-import { kindSelector, parentAmong, parentOf, typeSelector, type ParentType } from './workload/workload.ts';
+import {
+  kindSelector,
+  parentAmong,
+  parentOf,
+  typeSelector,
+  type ParentType,
+  type SpecOptions,
+} from './workload/workload.ts';
 import { fullName, type CachedObjects, type ObjectIndex, type Selection } from './object-cache.ts';
 import { FORMAT_LABELS } from '../kube/cluster-objects.ts';
 import { clusterSelectorOf, SECRET_FORMATS } from './proxy-group/clusters.ts';
@@ -45,20 +52,13 @@ import { POLICY_LABEL } from './proxy-group-policy/admission-specs.ts';
 import { hasGroupFinalizer, isOfInterest } from './service/predicates.ts';
 import { leadsOut } from './service/classify.ts';
 
-/** Settings that determine what several controllers watch. */
-export interface WatchChoices {
-  readonly namespace: string;
-  /** Default ProxyClass, for resources that name no ProxyClass. Empty if there is no default. */
-  readonly defaultClass: string;
-}
-
 const own = (object: KubeObject): readonly string[] => [fullName(object)];
 
 /** Controller of Recorders, or of ProxyGroups of type kube-apiserver. */
 export function ownerController(
   kind: 'Recorder' | 'ProxyGroup',
   reconciler: Reconciler,
-  namespace: string,
+  { namespace }: SpecOptions,
 ): ControllerSpec {
   return {
     reconciler,
@@ -98,7 +98,7 @@ function clusterSecrets(namespace: string): readonly Watched[] {
  */
 export function serviceController(
   reconciler: Reconciler,
-  { namespace, defaultClass, servesUnclassed }: WatchChoices & { readonly servesUnclassed: boolean },
+  { namespace, defaultClass, servesUnclassed }: SpecOptions,
 ): ControllerSpec {
   const ours = (service: KubeObject): boolean => isOfInterest(service, servesUnclassed);
   return {
@@ -115,7 +115,7 @@ export function serviceController(
 /** Controller of the Ingresses that have the operator's IngressClass or its finalizer. */
 export function ingressController(
   reconciler: Reconciler,
-  { namespace, defaultClass }: WatchChoices,
+  { namespace, defaultClass }: SpecOptions,
 ): ControllerSpec {
   const ours = (ingress: KubeObject): readonly string[] => (isIngressOfInterest(ingress) ? own(ingress) : []);
   return {
@@ -143,7 +143,7 @@ export function ingressController(
 /** Controller of the Gateways of all classes. The reconciler checks the class. */
 export function gatewayController(
   reconciler: Reconciler,
-  { namespace, defaultClass }: WatchChoices,
+  { namespace, defaultClass }: SpecOptions,
 ): ControllerSpec {
   return {
     reconciler,
@@ -181,7 +181,7 @@ export function gatewayClassController(reconciler: Reconciler): ControllerSpec {
 /** Controller of the nodes of ProxyGroups of type egress. */
 export function egressNodesController(
   reconciler: Reconciler,
-  { namespace, defaultClass }: WatchChoices,
+  { namespace, defaultClass }: SpecOptions,
 ): ControllerSpec {
   return {
     reconciler,
@@ -195,7 +195,7 @@ export function egressNodesController(
 }
 
 /** Controller of the Services of egress groups. Its keys are the names of groups. */
-export function egressServicesController(reconciler: Reconciler, namespace: string): ControllerSpec {
+export function egressServicesController(reconciler: Reconciler, { namespace }: SpecOptions): ControllerSpec {
   const fronts = { namespace, labelSelector: frontSelector(), names: labelled(FRONT_LABELS.group) };
   const pods = { namespace, labelSelector: typeSelector('proxygroup'), names: parentName };
   return {
@@ -219,18 +219,7 @@ export function egressServicesController(reconciler: Reconciler, namespace: stri
  */
 export function ingressGroupController(
   reconciler: Reconciler,
-  {
-    namespace,
-    defaultClass,
-    services,
-    ingresses,
-    tailnetServices,
-  }: WatchChoices & {
-    readonly services: boolean;
-    readonly ingresses: boolean;
-    /** True if the operator's own control server supports Tailscale Services. */
-    readonly tailnetServices: boolean;
-  },
+  { namespace, defaultClass, reconciled: { services, ingresses }, hasTailnetServices }: SpecOptions,
 ): ControllerSpec {
   // With the empty key, the reconciler releases members that have a group's finalizer but no longer belong to a group.
   const groupsOf = (object: KubeObject): readonly string[] => {
@@ -267,7 +256,7 @@ export function ingressGroupController(
       ...(ingresses ? [{ ...INGRESSES, names: groupsOf }] : []),
       // Endpoints matter only for Tailscale Services, which several clusters can serve: if no endpoint in this cluster
       // is ready, callers can use another cluster.
-      ...(services && tailnetServices
+      ...(services && hasTailnetServices
         ? [
             {
               ...ENDPOINT_SLICES,
@@ -281,7 +270,7 @@ export function ingressGroupController(
   };
 }
 
-export function connectorController(reconciler: Reconciler, namespace: string): ControllerSpec {
+export function connectorController(reconciler: Reconciler, { namespace }: SpecOptions): ControllerSpec {
   return {
     reconciler,
     resources: { ...CONNECTORS, names: own },
@@ -291,7 +280,7 @@ export function connectorController(reconciler: Reconciler, namespace: string): 
 }
 
 /** Controller of DNSConfigs. The nameserver has one file with all names, so each change reconciles every DNSConfig. */
-export function dnsController(reconciler: Reconciler, namespace: string): ControllerSpec {
+export function dnsController(reconciler: Reconciler, { namespace }: SpecOptions): ControllerSpec {
   const configs: Selection = { kind: KINDS.dnsConfig };
   const watched = (kinds: readonly ResourceKind[], labelSelector: string): readonly Watched[] =>
     kinds.map((kind) => ({

@@ -4,7 +4,7 @@ import { createEgressReconciler } from '../../src/operator/egress-group/reconcil
 import { createIngressGroupReconciler } from '../../src/operator/ingress-group/reconcile.ts';
 import { KINDS } from '../../src/operator/kube-object.ts';
 import type { Reconciler } from '../../src/operator/workload/reconciler.ts';
-import { CHOICES, createBench, OWN, type Bench } from '../operator/bench.ts';
+import { createBench, OWN, type Bench } from '../operator/bench.ts';
 
 const OF_IN = { 'tailscale.com/proxy-group': 'in' };
 const LATER = '2026-03-01T00:00:00Z';
@@ -20,7 +20,7 @@ let group: Reconciler;
 
 beforeEach(async () => {
   bench = await createBench();
-  group = createIngressGroupReconciler(bench.deps(), CHOICES);
+  group = createIngressGroupReconciler(bench.deps());
   bench.put(KINDS.proxyGroup, { name: 'in', uid: 'uid-in' }, { type: 'ingress' });
   for (const namespace of ['prod', 'evil']) {
     const spec = { clusterIP: '10.96.0.10', clusterIPs: ['10.96.0.10'], ports: [{ port: 80 }] };
@@ -153,7 +153,7 @@ function nameIn({ path, body }: { readonly path: string; readonly body?: unknown
 
 describe('a Service of an egress group', () => {
   it('stops no other if the API server refuses its status', async () => {
-    const egress = createEgressReconciler(bench.deps(), CHOICES);
+    const egress = createEgressReconciler(bench.deps());
     bench.put(KINDS.proxyGroup, { name: 'out', uid: 'uid-out' }, { type: 'egress' });
     const annotations = {
       'tailscale.com/proxy-group': 'out',

@@ -8,7 +8,8 @@ import { networkOf } from '../../src/operator/networks.ts';
 import { createProxyGroupReconciler } from '../../src/operator/proxy-group/reconcile.ts';
 import { createServiceReconciler } from '../../src/operator/service/reconcile.ts';
 import { objectNameOf } from '../../src/operator/workload/workload.ts';
-import { CHOICES, createBench, MACHINE, OWN, settle, type Bench } from '../operator/bench.ts';
+import { createBench, MACHINE, OWN, settle, type Bench } from '../operator/bench.ts';
+import { OPTIONS } from '../operator/recorder/recorders.ts';
 
 let bench: Bench;
 beforeEach(async () => {
@@ -27,7 +28,8 @@ const putService = (namespace: string, name: string, annotations: object = EXPOS
   bench.put(KINDS.service, { name, namespace, annotations }, { ...SERVICE, ...spec });
 const putIngress = (spec: object, annotations: object = {}, namespace = 'dev', name = 'a'): string =>
   bench.put(KINDS.ingress, { name, namespace, annotations }, { ingressClassName: 'tailscale', ...spec });
-const service = (defaultClass = '') => createServiceReconciler(bench.deps(), { ...CHOICES, defaultClass });
+const service = (defaultClass = '') =>
+  createServiceReconciler({ ...bench.deps(), options: { ...OPTIONS, defaultClass } });
 const requests = (part: string): number =>
   bench.api.requests.filter(({ path }) => path.includes(part)).length;
 const manyPaths = (prefix = ''): object => ({
@@ -52,7 +54,7 @@ describe('an author of Ingresses', () => {
       secretName: `s${at}`,
     }));
     putIngress({ tls, defaultBackend: { service: { name: 'web', port: { number: 80 } } } });
-    await createIngressReconciler(bench.deps(), CHOICES).reconcile('dev/a');
+    await createIngressReconciler(bench.deps()).reconcile('dev/a');
     expect(requests('/namespaces/dev/secrets/')).toBe(100);
     expect(requests('/events')).toBeLessThan(30);
     expect(bench.events().join()).toContain('more problems');
@@ -60,7 +62,7 @@ describe('an author of Ingresses', () => {
 
   it('does not make the operator send a request for each backend or each problem', async () => {
     putIngress(manyPaths());
-    const reconciler = createIngressReconciler(bench.deps(), CHOICES);
+    const reconciler = createIngressReconciler(bench.deps());
     for (let pass = 0; pass < 3; pass += 1) await reconciler.reconcile('dev/a');
     expect(requests('/namespaces/dev/services/')).toBe(0);
     expect(requests('/events')).toBeLessThan(30);
@@ -71,7 +73,7 @@ describe('an author of Ingresses', () => {
     putService('dev', 'web', {});
     const defaultBackend = { service: { name: 'web', port: { number: 80 } } };
     putIngress({ ...manyPaths(), defaultBackend }, { 'tailscale.com/proxy-group': 'in' });
-    const reconciler = createIngressGroupReconciler(bench.deps(), CHOICES);
+    const reconciler = createIngressGroupReconciler(bench.deps());
     await reconciler.reconcile('in');
     for (const ordinal of [0, 1]) {
       bench.startPod(`in-${ordinal}`);
@@ -92,7 +94,7 @@ describe('an author of Ingresses', () => {
     }));
     putService('dev', 'web', {});
     putService('prod', 'web', {});
-    const reconciler = createIngressGroupReconciler(bench.deps(), CHOICES);
+    const reconciler = createIngressGroupReconciler(bench.deps());
     await reconciler.reconcile('in');
     for (const ordinal of [0, 1]) {
       bench.startPod(`in-${ordinal}`);
@@ -120,10 +122,8 @@ describe('an author of an old Ingress in a group without Tailscale Services', ()
     bench.put(KINDS.proxyGroup, { name: 'in' }, { type: 'ingress' });
     putService('dev', 'web', {}, { clusterIP: '10.96.0.66', clusterIPs: ['10.96.0.66'] });
     putService('prod', 'web', {});
-    const reconciler = createIngressGroupReconciler(bench.deps(), {
-      ...CHOICES,
-      networks: ['10.99.0.0/24'].flatMap((text) => networkOf(text) ?? []),
-    });
+    const networks = ['10.99.0.0/24'].flatMap((text) => networkOf(text) ?? []);
+    const reconciler = createIngressGroupReconciler({ ...bench.deps(), options: { ...OPTIONS, networks } });
     const run = (): Promise<number | undefined> => reconciler.reconcile('in');
     const put = (namespace: string, creationTimestamp: string, host: string): void => {
       const annotations = { 'tailscale.com/proxy-group': 'in' };
@@ -268,7 +268,7 @@ describe('a compromised pod of a proxy', () => {
     bench.api.put(path, { ...state, metadata: { ...state.metadata, labels }, data });
     const annotations = { 'tailcast.dev/clusters': 'env=prod' };
     const group = bench.put(KINDS.proxyGroup, { name: 'gw', annotations }, { type: 'kube-apiserver' });
-    await createProxyGroupReconciler(bench.deps(), { served: [] }).reconcile('gw');
+    await createProxyGroupReconciler(bench.deps()).reconcile('gw');
     const message = bench.condition(group, 'KubeAPIServerProxyClusters')?.message ?? '';
     expect(message).toContain('serves gw and no cluster of a Secret');
     expect(message).toContain('a pod of the operator can change it');

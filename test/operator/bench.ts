@@ -9,6 +9,7 @@ import { KINDS, pathOf, type ResourceKind } from '../../src/operator/kube-object
 import { KeyKeeper } from '../../src/operator/workload/keys.ts';
 import type { Condition } from '../../src/operator/workload/status.ts';
 import { createTagPolicy } from '../../src/operator/workload/tags.ts';
+import type { SpecOptions } from '../../src/operator/workload/workload.ts';
 import type { ReconcilerDeps } from '../../src/operator/workload/reconciler.ts';
 import { createOperatorMetrics } from '../../src/operator/operator-metrics.ts';
 import { createListedObjects } from '../../src/operator/object-cache.ts';
@@ -28,18 +29,6 @@ export const OWN = `${CORE}/tailcast`;
 export const SETS = '/apis/apps/v1/namespaces/tailcast/statefulsets';
 export const TAILSCALE = '/apis/tailscale.com/v1alpha1';
 const NAMES = `${OWN}/configmaps/tailnet-name.`;
-
-/** Settings of the operator for all kinds of resources. */
-export const CHOICES = {
-  namespace: 'tailcast',
-  servesUnclassed: false,
-  servesGroups: true,
-  defaultClass: '',
-  clusterDomain: 'cluster.local',
-  services: true,
-  ingresses: true,
-  networks: [],
-};
 
 export interface Bench {
   readonly api: ApiServerDouble;
@@ -116,7 +105,9 @@ export const MACHINE = {
 /** Thrown to simulate the crash of a process. */
 export class Killed extends Error {}
 
-export async function createBench(): Promise<Bench> {
+/** @param more settings of the operator that differ from `OPTIONS` */
+export async function createBench(more: Partial<SpecOptions> = {}): Promise<Bench> {
+  const options = { ...OPTIONS, ...more };
   const api = await startApiServerDouble();
   const clock = createFakeClock(Date.now());
   const control = createControlDouble(() => clock.now());
@@ -162,16 +153,16 @@ export async function createBench(): Promise<Bench> {
     return {
       client,
       cache: createListedObjects(client),
-      options: OPTIONS,
+      options,
       metrics,
       clock,
       log,
       keys: new KeyKeeper({ metrics, nowMs: () => clock.now(), log }),
-      tags: createTagPolicy({ client, options: OPTIONS, clock }),
+      tags: createTagPolicy({ client, options, clock }),
       events: createEventRecorder({ client, clock, log, createId: () => String((id += 1)) }),
       tailnets: createTailnets({
         client,
-        namespace: OPTIONS.namespace,
+        namespace: options.namespace,
         own,
         defaultLoginServer: 'https://login.example.com',
         nowMs: () => clock.now(),

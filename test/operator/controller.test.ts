@@ -14,7 +14,7 @@ import { createWatchedObjects } from '../../src/operator/object-cache.ts';
 import { createOperatorMetrics } from '../../src/operator/operator-metrics.ts';
 import { ownerController } from '../../src/operator/controllers.ts';
 import { startApiServerDouble, type ApiServerDouble } from './api-server-double.ts';
-import { recorderObject, S3 } from './recorder/recorders.ts';
+import { OPTIONS, recorderObject, S3 } from './recorder/recorders.ts';
 import { settingsOf } from '../support/settings.ts';
 import { until } from '../support/until.ts';
 
@@ -54,7 +54,7 @@ describe('the controller', () => {
                 return undefined;
               },
             },
-            'tailcast',
+            OPTIONS,
           ),
         ],
       ]),
@@ -207,10 +207,10 @@ describe('the operator’s code', () => {
       'access/request-store.ts',
       'compose/access.ts',
       'compose/migration.ts',
-      'compose/operator-choices.ts',
       'compose/operator-controllers.ts',
       'compose/operator-doctor.ts',
       'compose/operator-groups.ts',
+      'compose/operator-options.ts',
       'compose/operator-peers.ts',
       'compose/operator.ts',
     ]);

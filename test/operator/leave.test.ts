@@ -16,7 +16,8 @@ import {
   ownerController,
   serviceController,
 } from '../../src/operator/controllers.ts';
-import { CHOICES, createBench, Killed, OWN, TAILSCALE, type Bench } from './bench.ts';
+import { createBench, Killed, OWN, TAILSCALE, type Bench } from './bench.ts';
+import { OPTIONS } from './recorder/recorders.ts';
 
 const RESOURCES: Readonly<Record<string, object>> = {
   [`${TAILSCALE}/recorders/keep`]: { kind: 'Recorder', spec: { enableUI: true } },
@@ -35,21 +36,20 @@ beforeEach(async () => {
 afterEach(() => bench.close());
 
 function controllersWith(deps: ReconcilerDeps): ReadonlyMap<string, ControllerSpec> {
-  const { namespace } = CHOICES;
   return new Map([
-    ['Recorder', ownerController('Recorder', createRecorderReconciler(deps), namespace)],
+    ['Recorder', ownerController('Recorder', createRecorderReconciler(deps), OPTIONS)],
     [
       'ProxyGroup',
       ownerController(
         'ProxyGroup',
-        createProxyGroupReconciler(deps, { served: ['egress', 'ingress'] }),
-        namespace,
+        createProxyGroupReconciler(deps),
+        OPTIONS,
       ),
     ],
-    ['EgressNodes', egressNodesController(createEgressNodesReconciler(deps, CHOICES), CHOICES)],
-    ['EgressServices', egressServicesController(createEgressReconciler(deps, CHOICES), namespace)],
-    ['Connector', connectorController(createConnectorReconciler(deps), namespace)],
-    ['Service', serviceController(createServiceReconciler(deps, CHOICES), CHOICES)],
+    ['EgressNodes', egressNodesController(createEgressNodesReconciler(deps), OPTIONS)],
+    ['EgressServices', egressServicesController(createEgressReconciler(deps), OPTIONS)],
+    ['Connector', connectorController(createConnectorReconciler(deps), OPTIONS)],
+    ['Service', serviceController(createServiceReconciler(deps), OPTIONS)],
   ]);
 }
 

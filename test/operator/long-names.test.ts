@@ -10,7 +10,8 @@ import { createProxyGroupReconciler } from '../../src/operator/proxy-group/recon
 import { createRecorderReconciler } from '../../src/operator/recorder/reconcile.ts';
 import { viewOf } from '../../src/operator/object-cache.ts';
 import { ingressController } from '../../src/operator/controllers.ts';
-import { CHOICES, createBench, SETS, TAILSCALE, type Bench } from './bench.ts';
+import { createBench, SETS, TAILSCALE, type Bench } from './bench.ts';
+import { OPTIONS } from './recorder/recorders.ts';
 
 const RECORDER = 'audit-recorder-of-the-payments-platform-eu-central-1b';
 const GROUP = 'egress-nodes-of-the-payments-platform-in-eu-central-1';
@@ -25,9 +26,9 @@ afterEach(() => bench.close());
 function groupReconcilers(): Readonly<Record<string, Reconciler>> {
   const deps = bench.deps();
   return {
-    'kube-apiserver': createProxyGroupReconciler(deps, { served: ['egress', 'ingress'] }),
-    egress: createEgressNodesReconciler(deps, CHOICES),
-    ingress: createIngressGroupReconciler(deps, CHOICES),
+    'kube-apiserver': createProxyGroupReconciler(deps),
+    egress: createEgressNodesReconciler(deps),
+    ingress: createIngressGroupReconciler(deps),
   };
 }
 
@@ -72,7 +73,7 @@ describe('a name of more than 63 characters', () => {
       },
     );
     const ingress = parseObject(bench.object(path));
-    const reconciler = createIngressReconciler(bench.deps(), CHOICES);
+    const reconciler = createIngressReconciler(bench.deps());
     await reconciler.reconcile(`prod/${INGRESS}`);
     const made = bench.left().map((one) => parseObject(bench.object(one)));
     expect(made.length).toBeGreaterThan(5);
@@ -80,7 +81,7 @@ describe('a name of more than 63 characters', () => {
       for (const value of Object.values(metadata.labels ?? {})) expect(isLabelValue(value), value).toBe(true);
     }
     const set = made.find(({ kind }) => kind === 'StatefulSet')!;
-    const { others, resources } = ingressController(reconciler, CHOICES);
+    const { others, resources } = ingressController(reconciler, OPTIONS);
     const watched = others.find(({ kind }) => kind.kind === 'StatefulSet')!;
     expect(watched.names(set, viewOf([[resources, [ingress]]]))).toEqual([`prod/${INGRESS}`]);
     const count = bench.left().length;
@@ -90,7 +91,7 @@ describe('a name of more than 63 characters', () => {
 
   it('is the only reason to read all parents when an object of one of them changes', () => {
     const reconciler: Reconciler = { reconcile: () => Promise.resolve(undefined) };
-    const { others } = ingressController(reconciler, CHOICES);
+    const { others } = ingressController(reconciler, OPTIONS);
     const watched = others.find(({ kind }) => kind.kind === 'Secret')!;
     const labels = { 'tailscale.com/parent-resource': 'shop', 'tailscale.com/parent-resource-ns': 'prod' };
     const secret = parseObject({ apiVersion: 'v1', kind: 'Secret', metadata: { name: 'shop-0', labels } });

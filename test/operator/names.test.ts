@@ -9,15 +9,14 @@ import { networkOf } from '../../src/operator/networks.ts';
 import { createProxyGroupReconciler } from '../../src/operator/proxy-group/reconcile.ts';
 import { createRecorderReconciler } from '../../src/operator/recorder/reconcile.ts';
 import { createServiceReconciler } from '../../src/operator/service/reconcile.ts';
-import { CHOICES as ALL, createBench, settle, type Bench } from './bench.ts';
+import { createBench, settle, type Bench } from './bench.ts';
 
-const CHOICES = { ...ALL, networks: ['10.99.0.0/24'].flatMap((text) => networkOf(text) ?? []) };
 const OWNERS = 'tailscale.com/owner-references';
 const OLD = '2020-01-01T00:00:00Z';
 
 let bench: Bench;
 beforeEach(async () => {
-  bench = await createBench();
+  bench = await createBench({ networks: ['10.99.0.0/24'].flatMap((text) => networkOf(text) ?? []) });
   bench.put(KINDS.gatewayClass, { name: 'tailscale' }, { controllerName: 'tailcast.dev/gateway' });
 });
 afterEach(() => bench.close());
@@ -47,7 +46,7 @@ const ofGroup = (group: string): object => ({ 'tailscale.com/proxy-group': group
 const named = (hostname: string): object => ({ 'tailscale.com/hostname': hostname });
 
 async function runGroup(name: string): Promise<number | undefined> {
-  return createIngressGroupReconciler(bench.deps(), CHOICES).reconcile(name);
+  return createIngressGroupReconciler(bench.deps()).reconcile(name);
 }
 
 /** Returns the conditions and events of a resource. */
@@ -182,14 +181,14 @@ const KIND_OF_OWNER: readonly [string, (namespace: string) => Promise<unknown>][
     'Service',
     (namespace) => {
       putService(namespace, 'a', named('shop'));
-      return createServiceReconciler(bench.deps(), CHOICES).reconcile(`${namespace}/a`);
+      return createServiceReconciler(bench.deps()).reconcile(`${namespace}/a`);
     },
   ],
   [
     'Ingress',
     (namespace) => {
       putIngress(namespace, 'a', 'shop');
-      return createIngressReconciler(bench.deps(), CHOICES).reconcile(`${namespace}/a`);
+      return createIngressReconciler(bench.deps()).reconcile(`${namespace}/a`);
     },
   ],
   [
@@ -200,7 +199,7 @@ const KIND_OF_OWNER: readonly [string, (namespace: string) => Promise<unknown>][
         { name: 'a', namespace, annotations: { 'tailscale.com/hostname': 'shop' } },
         { gatewayClassName: 'tailscale', listeners: [{ name: 'web', port: 80, protocol: 'HTTP' }] },
       );
-      return createGatewayReconciler(bench.deps(), CHOICES).reconcile(`${namespace}/a`);
+      return createGatewayReconciler(bench.deps()).reconcile(`${namespace}/a`);
     },
   ],
   [
@@ -256,7 +255,7 @@ describe('the name of a node', () => {
       KINDS.proxyGroup,
       (name) => {
         bench.put(KINDS.proxyGroup, { name }, { type: 'kube-apiserver', kubeAPIServer: { mode: 'noauth' } });
-        return createProxyGroupReconciler(bench.deps(), { served: [] }).reconcile(name);
+        return createProxyGroupReconciler(bench.deps()).reconcile(name);
       },
     ],
     [
@@ -265,20 +264,20 @@ describe('the name of a node', () => {
       KINDS.proxyGroup,
       (name) => {
         bench.put(KINDS.proxyGroup, { name }, { type: 'kube-apiserver', kubeAPIServer: { mode: 'noauth' } });
-        return createProxyGroupReconciler(bench.deps(), { served: [] }).reconcile(name);
+        return createProxyGroupReconciler(bench.deps()).reconcile(name);
       },
     ],
   ])('of %s is nobody else’s', async (_whose, hostname, kind, putOwner) => {
     await putOwner('audit');
     putService('dev', 'a', named(hostname));
-    await createServiceReconciler(bench.deps(), CHOICES).reconcile('dev/a');
+    await createServiceReconciler(bench.deps()).reconcile('dev/a');
     expect(said(KINDS.service, { namespace: 'dev', name: 'a' })).toContain(
       `the tailnet name ${hostname} belongs to ${kind.kind} audit`,
     );
   });
 
   it('stays with its owner when an older one asks for it, and is free when the owner goes', async () => {
-    const ingresses = createIngressReconciler(bench.deps(), CHOICES);
+    const ingresses = createIngressReconciler(bench.deps());
     putIngress('prod', 'web', 'shop');
     await ingresses.reconcile('prod/web');
     putIngress('dev', 'old', 'shop', { creationTimestamp: OLD });
@@ -294,7 +293,7 @@ describe('the name of a node', () => {
   });
 
   it('is free when its owner has another one, or was removed without our finalizer', async () => {
-    const services = createServiceReconciler(bench.deps(), CHOICES);
+    const services = createServiceReconciler(bench.deps());
     putService('prod', 'a', named('one'));
     await services.reconcile('prod/a');
     putService('prod', 'a', named('two'));
@@ -308,7 +307,7 @@ describe('the name of a node', () => {
 
   it('is not taken by a resource that is invalid', async () => {
     putService('prod', 'a', { ...named('shop'), 'tailscale.com/tags': 'nonsense' });
-    await createServiceReconciler(bench.deps(), CHOICES).reconcile('prod/a');
+    await createServiceReconciler(bench.deps()).reconcile('prod/a');
     expect(bench.names()).toEqual([]);
   });
 
@@ -331,7 +330,7 @@ describe('the name of a node', () => {
     const metadata = { name: 'tailnet-name.shop', namespace: 'tailcast' };
     bench.api.put(path, { apiVersion: 'v1', kind: 'ConfigMap', metadata, data: { note: 'mine' } });
     putService('prod', 'a', named('shop'));
-    const services = createServiceReconciler(bench.deps(), CHOICES);
+    const services = createServiceReconciler(bench.deps());
     await expect(services.reconcile('prod/a')).rejects.toThrow('does not contain the owner of the name');
     expect(bench.object(path)?.['data']).toEqual({ note: 'mine' });
   });
@@ -340,7 +339,7 @@ describe('the name of a node', () => {
     putService('prod', 'a', named('shop'));
     putService('dev', 'a', named('shop'));
     const passes = ['prod/a', 'dev/a'].map((name) =>
-      createServiceReconciler(bench.deps(), CHOICES).reconcile(name),
+      createServiceReconciler(bench.deps()).reconcile(name),
     );
     await Promise.all(passes);
     expect(bench.names()).toHaveLength(1);

@@ -11,6 +11,7 @@ import { createWatchedObjects, viewOf, type WatchedObjects } from '../../src/ope
 import { createOperatorMetrics } from '../../src/operator/operator-metrics.ts';
 import { startApiServerDouble, type ApiServerDouble } from './api-server-double.ts';
 import { until } from '../support/until.ts';
+import { OPTIONS } from './recorder/recorders.ts';
 
 const SERVICE = '/api/v1/namespaces/prod/services/web';
 const FINALIZER = 'tailscale.com/service-pg-finalizer';
@@ -106,8 +107,6 @@ describe('the cache', () => {
 });
 
 describe('the controller of ingress groups', () => {
-  const choices = { namespace: 'tailcast', defaultClass: '', services: true, ingresses: true };
-
   it('reconciles the group that a Service names, the group that it named before, and releases the rest', async () => {
     const seen: string[] = [];
     const reconciler = {
@@ -119,9 +118,7 @@ describe('the controller of ingress groups', () => {
     const controller = createController({
       ...shared,
       watches,
-      specs: new Map([
-        ['IngressGroup', ingressGroupController(reconciler, { ...choices, tailnetServices: true })],
-      ]),
+      specs: new Map([['IngressGroup', ingressGroupController(reconciler, OPTIONS)]]),
       workers: 1,
       resyncMs: 1e6,
       metrics: createOperatorMetrics(),
@@ -149,10 +146,10 @@ describe('the controller of ingress groups', () => {
 
   const object = (kind: string, name: string, metadata: object): KubeObject =>
     parseObject({ apiVersion: 'v1', kind, metadata: { name, ...metadata } });
-  const sliceWatch = (tailnetServices: boolean) =>
+  const sliceWatch = (hasTailnetServices: boolean) =>
     ingressGroupController(
       { reconcile: () => Promise.resolve(undefined) },
-      { ...choices, tailnetServices },
+      { ...OPTIONS, hasTailnetServices },
     ).others.find(({ kind }) => kind.kind === 'EndpointSlice');
 
   it('watches endpoints only if there are Tailscale Services', () => {

@@ -11,7 +11,7 @@ import type { AllowedTag } from '../../src/operator/workload/workload.ts';
 import { createTagPolicy } from '../../src/operator/workload/tags.ts';
 import type { ReconcilerDeps } from '../../src/operator/workload/reconciler.ts';
 import { createServiceReconciler } from '../../src/operator/service/reconcile.ts';
-import { CHOICES, createBench, type Bench } from './bench.ts';
+import { createBench, type Bench } from './bench.ts';
 
 let bench: Bench;
 beforeEach(async () => {
@@ -39,7 +39,7 @@ const NAMESPACED: readonly [string, (deps: ReconcilerDeps, tags: string) => Prom
     (deps, tags) => {
       const annotations = { 'tailscale.com/expose': 'true', 'tailscale.com/tags': tags };
       bench.put(KINDS.service, { name: 'a', namespace: 'dev', annotations }, SERVICE);
-      return createServiceReconciler(deps, CHOICES).reconcile('dev/a');
+      return createServiceReconciler(deps).reconcile('dev/a');
     },
   ],
   [
@@ -47,7 +47,7 @@ const NAMESPACED: readonly [string, (deps: ReconcilerDeps, tags: string) => Prom
     (deps, tags) => {
       const annotations = { 'tailscale.com/tailnet-fqdn': 'db.lab.ts.net', 'tailscale.com/tags': tags };
       bench.put(KINDS.service, { name: 'a', namespace: 'dev', annotations }, { type: 'ExternalName' });
-      return createServiceReconciler(deps, CHOICES).reconcile('dev/a');
+      return createServiceReconciler(deps).reconcile('dev/a');
     },
   ],
   [
@@ -59,7 +59,7 @@ const NAMESPACED: readonly [string, (deps: ReconcilerDeps, tags: string) => Prom
         { name: 'a', namespace: 'dev', annotations },
         { ingressClassName: 'tailscale', defaultBackend: BACKEND },
       );
-      return createIngressReconciler(deps, CHOICES).reconcile('dev/a');
+      return createIngressReconciler(deps).reconcile('dev/a');
     },
   ],
   [
@@ -71,7 +71,7 @@ const NAMESPACED: readonly [string, (deps: ReconcilerDeps, tags: string) => Prom
         { name: 'a', namespace: 'dev', annotations },
         { gatewayClassName: 'tailscale', listeners: [{ name: 'web', port: 80, protocol: 'HTTP' }] },
       );
-      return createGatewayReconciler(deps, CHOICES).reconcile('dev/a');
+      return createGatewayReconciler(deps).reconcile('dev/a');
     },
   ],
 ];
@@ -172,8 +172,8 @@ describe('tags of gateways and recorders', () => {
     const deps = depsWith();
     const reconciler =
       type === 'egress'
-        ? createEgressNodesReconciler(deps, CHOICES)
-        : createIngressGroupReconciler(deps, CHOICES);
+        ? createEgressNodesReconciler(deps)
+        : createIngressGroupReconciler(deps);
     await reconciler.reconcile('net');
     expect(bench.control.keys.size).toBe(0);
     expect(bench.events().join()).toContain('ProxyGroupTagsNotAllowed');
@@ -183,7 +183,7 @@ describe('tags of gateways and recorders', () => {
     bench.put(KINDS.recorder, { name: 'audit' }, { tags: ['tag:k8s'] });
     const annotations = { 'tailscale.com/expose': 'true' };
     bench.put(KINDS.service, { name: 'a', namespace: 'dev', annotations }, SERVICE);
-    await createServiceReconciler(depsWith(), CHOICES).reconcile('dev/a');
+    await createServiceReconciler(depsWith()).reconcile('dev/a');
     expect(bench.control.keys.size).toBe(0);
     expect(bench.events().join()).toContain('tag:k8s is a tag of Recorder audit');
   });
@@ -205,7 +205,7 @@ describe('a group of nodes', () => {
     bench.put(KINDS.proxyGroup, { name: 'in' }, { type: 'ingress', tags: ['tag:edge'] });
     const annotations = { 'tailscale.com/expose': 'true', 'tailscale.com/proxy-group': 'in' };
     bench.put(KINDS.service, { name: 'a', namespace: 'dev', annotations }, SERVICE);
-    await createIngressGroupReconciler(depsWith(), CHOICES).reconcile('in');
+    await createIngressGroupReconciler(depsWith()).reconcile('in');
     expect(bench.control.known.get('svc:dev-a')).toMatchObject({ tags: ['tag:k8s'] });
   });
 
@@ -217,7 +217,7 @@ describe('a group of nodes', () => {
       'tailscale.com/tags': 'tag:db',
     };
     bench.put(KINDS.service, { name: 'a', namespace: 'dev', annotations }, SERVICE);
-    await createIngressGroupReconciler(depsWith(), CHOICES).reconcile('in');
+    await createIngressGroupReconciler(depsWith()).reconcile('in');
     expect(bench.control.known.size).toBe(0);
     expect(everything()).toContain('tailscale.com/tags: tag:db is not allowed in namespace dev');
   });
@@ -235,7 +235,7 @@ describe('a group of nodes', () => {
         { type: 'ExternalName', ports: [{ port: 5432 }] },
       );
     const deps = depsWith([{ namespace: 'prod', tag: 'tag:db-client' }]);
-    await createEgressReconciler(deps, CHOICES).reconcile('out');
+    await createEgressReconciler(deps).reconcile('out');
     const fronts = bench.left().filter((path) => path.includes('/services/'));
     expect(fronts).toHaveLength(1);
     expect(bench.object(fronts[0]!)?.metadata.labels).toMatchObject({

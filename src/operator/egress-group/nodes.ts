@@ -20,10 +20,7 @@ import { removeConfigMap } from '../workload/cleanup.ts';
 import { deployProxy } from '../workload/proxy.ts';
 import { failed } from '../workload/status.ts';
 
-export function createEgressNodesReconciler(
-  deps: ReconcilerDeps,
-  { defaultClass }: { readonly defaultClass: string },
-): Reconciler {
+export function createEgressNodesReconciler(deps: ReconcilerDeps): Reconciler {
   return createReconciler<ProxyGroup>(deps, {
     kind: KINDS.proxyGroup,
     deployed: deps.metrics.egressGroups,
@@ -33,7 +30,7 @@ export function createEgressNodesReconciler(
     },
     managed: (proxyGroup) => managedGroup(deps, proxyGroup),
     names: (proxyGroup, { group }) => nodeNames(proxyGroup, group),
-    deploy: (proxyGroup, ...more) => deploy(deps, defaultClass, proxyGroup, ...more),
+    deploy: (proxyGroup, ...more) => deploy(deps, proxyGroup, ...more),
     notReady: (proxyGroup, reason, message) =>
       report(deps, KINDS.proxyGroup, proxyGroup, { ProxyGroupReady: failed(`ProxyGroup${reason}`, message) }),
     async removeMore({ group }, _control) {
@@ -46,12 +43,11 @@ export function createEgressNodesReconciler(
 
 async function deploy(
   deps: ReconcilerDeps,
-  defaultClass: string,
   proxyGroup: ProxyGroup,
   _resource: Managed,
   found: Observation,
 ): Promise<number | undefined> {
-  const answer = await classOfGroup(deps, proxyGroup, defaultClass);
+  const answer = await classOfGroup(deps, proxyGroup);
   if ('problem' in answer) return undefined;
   const { name, uid } = proxyGroup.metadata;
   deps.metrics.egressGroups.add(uid);

@@ -50,12 +50,6 @@ import { refusal, memberVerdictsOf, type MemberVerdicts } from './status.ts';
  */
 const LOOKUP_INTERVAL_MS = 30_000;
 
-export interface EgressChoices {
-  /** e.g. `cluster.local` */
-  readonly clusterDomain: string;
-  readonly servesUnclassed: boolean;
-}
-
 /** Observed state of the cluster. */
 interface Seen {
   readonly group: NodeGroup;
@@ -69,7 +63,7 @@ interface Seen {
   readonly pods: readonly GroupPod[];
 }
 
-export function createEgressReconciler(deps: ReconcilerDeps, choices: EgressChoices): Reconciler {
+export function createEgressReconciler(deps: ReconcilerDeps): Reconciler {
   return {
     async reconcile(name) {
       // During an uninstallation, the fronts are deleted together with the nodes.
@@ -82,7 +76,7 @@ export function createEgressReconciler(deps: ReconcilerDeps, choices: EgressChoi
         await turnAway(deps, name, { members, isGone: proxyGroup === undefined }, problem ?? '');
         return undefined;
       }
-      return serve(deps, choices, await observeGroup(deps, proxyGroup, members));
+      return serve(deps, await observeGroup(deps, proxyGroup, members));
     },
   };
 }
@@ -171,9 +165,9 @@ interface Prepared {
   readonly failure: Error | undefined;
 }
 
-async function serve(deps: ReconcilerDeps, choices: EgressChoices, seen: Seen): Promise<number | undefined> {
+async function serve(deps: ReconcilerDeps, seen: Seen): Promise<number | undefined> {
   for (const front of seen.leaving) await removeFront(deps, front.object);
-  const prepared = await prepareAll(deps, choices, seen);
+  const prepared = await prepareAll(deps, seen);
   const { fronts, serving, failure } = prepared;
   const unresolved = [...serving.values()].some((one) => one.unresolved > 0);
   const now = deps.clock.now();
@@ -189,7 +183,7 @@ async function serve(deps: ReconcilerDeps, choices: EgressChoices, seen: Seen): 
   for (const pod of seen.pods) {
     if (!pod.gate && hasTakenOver(pod, fronts)) await openPodGate(deps, pod, GATE);
   }
-  const update = (member: Member): Promise<void> => updateMember(deps, choices, seen.group, member, prepared);
+  const update = (member: Member): Promise<void> => updateMember(deps, seen.group, member, prepared);
   throwFirst(failure, await forEachMember(deps, seen.members, keyOfMember, update));
   return unresolved ? LOOKUP_INTERVAL_MS - (now % LOOKUP_INTERVAL_MS) : undefined;
 }
@@ -197,13 +191,12 @@ async function serve(deps: ReconcilerDeps, choices: EgressChoices, seen: Seen): 
 /** Prepares each Service. If this fails for one Service, the other Services are still prepared. */
 async function prepareAll(
   deps: ReconcilerDeps,
-  { servesUnclassed }: EgressChoices,
   { group, members, pods, ...seen }: Seen,
 ): Promise<Prepared> {
   const fronts = new Map(seen.fronts);
   const refusals = new Map<string, MemberVerdicts>();
   const failure = await forEachMember(deps, members, keyOfMember, async (member) => {
-    const answer = await prepare(deps, servesUnclassed, group, member, fronts);
+    const answer = await prepare(deps, group, member, fronts);
     if ('TailscaleEgressSvcValid' in answer) refusals.set(keyOf(member.metadata), answer);
     else fronts.set(answer.key, answer);
   });
@@ -228,7 +221,6 @@ async function writeSlices(
 /** Updates a Service: the front to which it points, and its conditions. */
 async function updateMember(
   deps: ReconcilerDeps,
-  { clusterDomain }: EgressChoices,
   { name, replicas }: NodeGroup,
   member: Member,
   { fronts, serving, refusals }: Prepared,
@@ -239,7 +231,8 @@ async function updateMember(
   const front = fronts.find((one) => one.key === key);
   const served = serving.get(key);
   if (front === undefined || served === undefined) return undefined;
-  const fullName = `${front.object.metadata.name}.${deps.options.namespace}.svc.${clusterDomain}`;
+  const { namespace, clusterDomain } = deps.options;
+  const fullName = `${front.object.metadata.name}.${namespace}.svc.${clusterDomain}`;
   await leadServiceTo(deps.client, member, fullName);
   const target = shownTarget(targetOf(member.metadata.annotations));
   return writeConditions(deps, member, memberVerdictsOf(name, target, served, replicas));
@@ -252,7 +245,6 @@ function shownTarget({ ip, fqdn }: TailnetTarget): string {
 /** Creates or updates the front of a Service. Returns the conditions of the Service if no front can be created. */
 async function prepare(
   deps: ReconcilerDeps,
-  servesUnclassed: boolean,
   group: NodeGroup,
   member: Member,
   fronts: ReadonlyMap<string, ServiceFront>,
@@ -266,7 +258,7 @@ async function prepare(
   const { namespace = '' } = member.metadata;
   const tags = await deps.tags.problemOf({ namespace, tags: group.tags });
   const problem =
-    egressProblemOf(member, servesUnclassed) ??
+    egressProblemOf(member, options.servesUnclassed) ??
     problemOfPorts(member) ??
     (tags === undefined ? undefined : `${ANNOTATIONS.proxyGroup}: ${tags}`) ??
     problemOfShare(group.name, namespace, { wanted: pairs, before, others });

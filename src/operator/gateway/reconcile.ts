@@ -54,12 +54,7 @@ import { KubeRefusal } from '../kube-client.ts';
 import { forEachMember, throwFirst } from '../workload/for-each-member.ts';
 import { classOf, deployProxy } from '../workload/proxy.ts';
 
-export interface GatewayChoices {
-  /** Default ProxyClass, for Gateways that name no ProxyClass. Empty if there is no default. */
-  readonly defaultClass: string;
-}
-
-export function createGatewayReconciler(deps: ReconcilerDeps, choices: GatewayChoices): Reconciler {
+export function createGatewayReconciler(deps: ReconcilerDeps): Reconciler {
   return createReconciler<Gateway>(deps, {
     kind: KINDS.gateway,
     deployed: deps.metrics.gateways,
@@ -67,7 +62,7 @@ export function createGatewayReconciler(deps: ReconcilerDeps, choices: GatewayCh
     needsNodes: (gateway) => isOurs(deps, gateway),
     managed: (gateway) => managed(deps, gateway),
     names: (gateway) => (problemOfGateway(gateway) === undefined ? [gatewayHostname(gateway)] : []),
-    deploy: (gateway, ...more) => deploy(deps, choices, gateway, ...more),
+    deploy: (gateway, ...more) => deploy(deps, gateway, ...more),
     release: (gateway, resource) => release(deps, gateway, resource),
     notReady: (gateway, reason, message) =>
       reportGateway(deps, gateway, { programmed: programmedOf(reason, message) }),
@@ -104,7 +99,6 @@ function nameOf({ namespace, name }: Managed['metadata']): string {
 
 async function deploy(
   deps: ReconcilerDeps,
-  choices: GatewayChoices,
   gateway: Gateway,
   { group }: Managed,
   found: Observation,
@@ -116,7 +110,7 @@ async function deploy(
     return undefined;
   }
   const hostname = gatewayHostname(gateway);
-  const answer = await classOf(deps, proxyClassNameOf(metadata, choices.defaultClass));
+  const answer = await classOf(deps, proxyClassNameOf(metadata, deps.options.defaultClass));
   if (answer.kind === 'waits') {
     await reportGateway(deps, gateway, { programmed: failed('Pending', `waiting: ${answer.message}`) });
     return undefined;

@@ -240,14 +240,14 @@ async function problemOfTags(
 }
 
 function grant(
-  { deps, choices, inTurn }: GroupContext,
+  { deps, inTurn }: GroupContext,
   { group, mode, candidates, nodes, control }: ReconcileInput,
   requests: readonly ServeRequest[],
   allocations: Allocations,
 ): Promise<ReadonlyMap<string, Granted>> {
   const members = requests.map(({ member }) => member);
   if (mode === 'route' || control.services === undefined) {
-    return grantRoutes(deps, group, members, choices.networks, inTurn);
+    return grantRoutes(deps, group, members, inTurn);
   }
   const asked = requests
     // The ports of an Ingress depend on its name in the tailnet, and this name may be unknown.

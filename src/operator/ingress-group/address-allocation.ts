@@ -3,7 +3,6 @@ import { errorText } from '../../errors.ts';
 import type { Sequence } from '../../async/sequence.ts';
 import type { TailnetControl, TailnetServices } from '../auth-keys.ts';
 import { kindOf, KINDS, type KubeObject } from '../kube-object.ts';
-import type { Network } from '../networks.ts';
 import type { ReconcilerDeps } from '../workload/reconciler.ts';
 import { labelSelector, type NodeGroup } from '../workload/workload.ts';
 import { forEachMember } from '../workload/for-each-member.ts';
@@ -51,7 +50,6 @@ export function grantRoutes(
   deps: Deps,
   group: NodeGroup,
   members: readonly GroupMember[],
-  networks: readonly Network[],
   inTurn: Sequence,
 ): Promise<ReadonlyMap<string, Granted>> {
   return inTurn(async () => {
@@ -67,7 +65,7 @@ export function grantRoutes(
     for (const { key, hostname } of members) {
       const had = before.get(key)?.addresses ?? [];
       const addresses = assignAddresses(
-        networks,
+        deps.options.networks,
         had,
         (address) => foreign.has(address) || (taken.has(address) && !had.includes(address)),
       );

@@ -15,7 +15,6 @@ import {
   SLICES_BY_SERVICE,
 } from '../indexes.ts';
 import { KINDS, type KubeObject } from '../kube-object.ts';
-import type { Network } from '../networks.ts';
 import type { ReconcilerDeps } from '../workload/reconciler.ts';
 import { fullName, type ObjectIndex } from '../object-cache.ts';
 import { typeSelector } from '../workload/workload.ts';
@@ -25,24 +24,9 @@ import { isAllocations, allocationsName, readAllocations, type Allocations } fro
 import { ingressMember, serviceMember, isGroupMember, type GroupMember } from './member.ts';
 import type { ServeMode } from './plan.ts';
 
-/** Settings of the operator for ingress groups. */
-export interface IngressGroupChoices {
-  /** True if the operator serves LoadBalancer Services without a `loadBalancerClass`. */
-  readonly servesUnclassed: boolean;
-  /** Default ProxyClass, for groups that name no ProxyClass. Empty if there is no default. */
-  readonly defaultClass: string;
-  /** True if the operator serves Services. */
-  readonly services: boolean;
-  /** True if the operator serves Ingresses. */
-  readonly ingresses: boolean;
-  /** Networks of the addresses that members get if the control server has no Tailscale Services. */
-  readonly networks: readonly Network[];
-}
-
 /** Dependencies of the reconciliation of a group. */
 export interface GroupContext {
   readonly deps: ReconcilerDeps;
-  readonly choices: IngressGroupChoices;
   readonly approvals: Approvals;
   /** Runs the address allocations of all groups one after another. */
   readonly inTurn: Sequence;
@@ -64,15 +48,15 @@ export interface Candidates {
 /** @param group name of the group; empty to read members without a group */
 export async function listCandidates(
   { client, options, cache }: Pick<ReconcilerDeps, 'client' | 'options' | 'cache'>,
-  choices: IngressGroupChoices,
   group: string,
   mode: ServeMode,
 ): Promise<Candidates> {
+  const { services, ingresses } = options.reconciled;
   const cached = await cache.read([
     SERVICES,
     PROXY_GROUPS,
-    ...(choices.ingresses ? [INGRESSES] : []),
-    ...(choices.services && mode === 'service' ? [ENDPOINT_SLICES] : []),
+    ...(ingresses ? [INGRESSES] : []),
+    ...(services && mode === 'service' ? [ENDPOINT_SLICES] : []),
   ]);
   const ledgers = await listAllocations({ client, options });
   const groups = new Set(
@@ -102,15 +86,15 @@ export async function listCandidates(
   };
   return {
     members: [
-      ...(choices.services
+      ...(services
         ? membersIn(
             SERVICES_BY_GROUP,
             MARKED_SERVICES,
-            (object) => serviceMember(object, choices.servesUnclassed),
+            (object) => serviceMember(object, options.servesUnclassed),
             'svc',
           )
         : []),
-      ...(choices.ingresses ? membersIn(INGRESSES_BY_GROUP, MARKED_INGRESSES, ingressMember, 'ingress') : []),
+      ...(ingresses ? membersIn(INGRESSES_BY_GROUP, MARKED_INGRESSES, ingressMember, 'ingress') : []),
     ],
     groups,
     ledgers,

@@ -38,7 +38,6 @@ import {
   allocationsOf,
   listCandidates,
   type Candidates,
-  type IngressGroupChoices,
   type GroupContext,
 } from './candidates.ts';
 import { allocationsName, type Allocation } from './allocations.ts';
@@ -57,8 +56,8 @@ const NO_ADDRESSES =
 /** Clears the conditions when the operator is uninstalled and the group stays. */
 const CLEARED = { ProxyGroupAvailable: null, ProxyGroupReady: null };
 
-export function createIngressGroupReconciler(deps: ReconcilerDeps, choices: IngressGroupChoices): Reconciler {
-  const context: GroupContext = { deps, choices, approvals: createApprovals(deps), inTurn: createSequence() };
+export function createIngressGroupReconciler(deps: ReconcilerDeps): Reconciler {
+  const context: GroupContext = { deps, approvals: createApprovals(deps), inTurn: createSequence() };
   const frame = createReconciler<ProxyGroup>(deps, {
     kind: KINDS.proxyGroup,
     deployed: deps.metrics.ingressGroups,
@@ -72,14 +71,14 @@ export function createIngressGroupReconciler(deps: ReconcilerDeps, choices: Ingr
     release: (proxyGroup, _resource) => report(deps, KINDS.proxyGroup, proxyGroup, CLEARED, { devices: [] }),
     notReady: (proxyGroup, reason, message) =>
       report(deps, KINDS.proxyGroup, proxyGroup, { ProxyGroupReady: failed(`ProxyGroup${reason}`, message) }),
-    removeMore: ({ group }, control) => removeMore(context, group, control),
+    removeMore: ({ group }, control) => removeMore(deps, group, control),
   });
   return {
     async reconcile(name) {
       const object = name === '' ? undefined : await deps.client.get(KINDS.proxyGroup, { name });
       const proxyGroup = object === undefined ? undefined : parseProxyGroup(object);
       if (deps.leaving !== true && (proxyGroup === undefined || !isIngressGroup(proxyGroup))) {
-        const candidates = await listCandidates(deps, choices, name, 'route');
+        const candidates = await listCandidates(deps, name, 'route');
         await rejectMembers(deps, candidates, name, proxyGroup);
       }
       // For the empty name, the reconciler only releases members without a group.
@@ -94,15 +93,15 @@ async function deploy(
   resource: Managed,
   found: Observation,
 ): Promise<number | undefined> {
-  const { deps, choices } = context;
+  const { deps } = context;
   const { group } = resource;
   const mode: ServeMode = found.control.services === undefined ? 'route' : 'service';
-  const candidates = await listCandidates(deps, choices, group.name, mode);
+  const candidates = await listCandidates(deps, group.name, mode);
   const strays = await releaseStrays(deps, candidates);
   const prepared =
-    mode === 'route' && choices.networks.length === 0
+    mode === 'route' && deps.options.networks.length === 0
       ? await refuseGroup(deps, proxyGroup, 'ProxyGroupNotServed', NO_ADDRESSES)
-      : await classOfGroup(deps, proxyGroup, choices.defaultClass);
+      : await classOfGroup(deps, proxyGroup);
   if ('problem' in prepared) {
     const waiting = candidates.members.filter((one) => one.group === group.name && !hasMemberFinalizer(one));
     const reject = (member: GroupMember): Promise<void> => refuse(deps, member, prepared.problem);
@@ -266,11 +265,11 @@ function unservedBy(
 
 /** Cleans up after the nodes of a deleted group are gone. */
 async function removeMore(
-  { deps, choices }: GroupContext,
+  deps: ReconcilerDeps,
   group: NodeGroup,
   control: TailnetControl,
 ): Promise<void> {
-  const found = await listCandidates(deps, choices, group.name, 'route');
+  const found = await listCandidates(deps, group.name, 'route');
   // The cache may still contain the deleted group.
   const groups = new Set([...found.groups].filter((name) => name !== group.name));
   const candidates = { ...found, groups };

@@ -37,12 +37,7 @@ import {
 } from './web-node.ts';
 import { classOf, deployProxy } from '../workload/proxy.ts';
 
-export interface IngressChoices {
-  /** Default ProxyClass, for Ingresses that name no ProxyClass. Empty if there is no default. */
-  readonly defaultClass: string;
-}
-
-export function createIngressReconciler(deps: ReconcilerDeps, choices: IngressChoices): Reconciler {
+export function createIngressReconciler(deps: ReconcilerDeps): Reconciler {
   return createReconciler<Ingress>(deps, {
     kind: KINDS.ingress,
     deployed: deps.metrics.ingresses,
@@ -50,7 +45,7 @@ export function createIngressReconciler(deps: ReconcilerDeps, choices: IngressCh
     needsNodes: hasOwnProxy,
     managed: (ingress) => managed(deps, ingress),
     names: (ingress) => [hostnameOf(ingress)],
-    deploy: (ingress, ...more) => deploy(deps, choices, ingress, ...more),
+    deploy: (ingress, ...more) => deploy(deps, ingress, ...more),
     release: (ingress, resource) => release(deps, ingress, resource),
     async notReady(ingress, reason, message) {
       // An Ingress has no conditions, so only an event can report a failure. Other failures have an event already,
@@ -82,7 +77,6 @@ export async function isOfOther({ client }: Pick<ReconcilerDeps, 'client'>): Pro
 
 async function deploy(
   deps: ReconcilerDeps,
-  choices: IngressChoices,
   ingress: Ingress,
   resource: Managed,
   found: Observation,
@@ -90,7 +84,7 @@ async function deploy(
   const { metadata } = ingress;
   const { group } = resource;
   const hostname = hostnameOf(ingress);
-  const answer = await classOf(deps, proxyClassNameOf(metadata, choices.defaultClass));
+  const answer = await classOf(deps, proxyClassNameOf(metadata, deps.options.defaultClass));
   if (answer.kind === 'waits') {
     const message = `waiting: ${answer.message}`;
     await warn(deps, resource, { reason: 'IngressNotServed', message });

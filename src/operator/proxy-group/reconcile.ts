@@ -41,21 +41,17 @@ const FINALIZER = 'tailscale.com/kube-apiserver-finalizer';
 /** Maximum length of a node's name: a DNS label. */
 const MAX_HOSTNAME = 63;
 
-export interface ProxyGroupChoices {
-  /**
-   * Types of ProxyGroups that other enabled controllers serve. This reconciler serves groups of type kube-apiserver.
-   * Groups of any further type get a condition which reports that their type is not served.
-   */
-  readonly served: readonly string[];
-}
-
-export function createProxyGroupReconciler(deps: ReconcilerDeps, { served }: ProxyGroupChoices): Reconciler {
+export function createProxyGroupReconciler(deps: ReconcilerDeps): Reconciler {
+  const { services, ingresses } = deps.options.reconciled;
+  // Other controllers serve groups of these types. Groups of any further type get a condition which reports that their
+  // type is not served.
+  const others = [...(services ? ['egress'] : []), ...(services || ingresses ? ['ingress'] : [])];
   return createReconciler<ProxyGroup>(deps, {
     kind: KINDS.proxyGroup,
     deployed: deps.metrics.proxyGroups,
     parse(object) {
       const proxyGroup = parseProxyGroup(object);
-      return served.includes(proxyGroup.spec.type) ? undefined : proxyGroup;
+      return others.includes(proxyGroup.spec.type) ? undefined : proxyGroup;
     },
     async managed(proxyGroup) {
       if (isApiServerGroup(proxyGroup)) return managed(deps, proxyGroup);

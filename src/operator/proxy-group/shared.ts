@@ -36,12 +36,11 @@ export function managedGroup({ options }: Pick<ReconcilerDeps, 'options'>, proxy
 export async function classOfGroup(
   deps: ReconcilerDeps,
   proxyGroup: ProxyGroup,
-  defaultClass: string,
 ): Promise<{ readonly proxyClass: ProxyClass | undefined } | { readonly problem: string }> {
   const { metadata, spec } = proxyGroup;
   const problem = problemOfName(metadata.name);
   if (problem !== undefined) return refuseGroup(deps, proxyGroup, 'ProxyGroupInvalid', problem);
-  const answer = await privilegedClassOf(deps, spec.proxyClass === '' ? defaultClass : spec.proxyClass);
+  const answer = await privilegedClassOf(deps, spec.proxyClass === '' ? deps.options.defaultClass : spec.proxyClass);
   if (answer.kind === 'found') return answer;
   return refuseGroup(deps, proxyGroup, 'ProxyGroupCreating', `waiting: ${answer.message}`);
 }

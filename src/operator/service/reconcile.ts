@@ -39,45 +39,29 @@ import { classOf, deployProxy, existingName } from '../workload/proxy.ts';
 /** Condition of a Service with its own proxy. */
 const READY = 'TailscaleProxyReady';
 
-/** Settings of the operator for Services. */
-export interface ServiceChoices {
-  /** True if the operator serves LoadBalancer Services without a `loadBalancerClass`. */
-  readonly servesUnclassed: boolean;
-  /** True if the operator serves groups of type egress. */
-  readonly servesGroups: boolean;
-  /** Default ProxyClass, for Services that name no ProxyClass. Empty if there is no default. */
-  readonly defaultClass: string;
-  /** e.g. `cluster.local` */
-  readonly clusterDomain: string;
-}
-
-export function createServiceReconciler(deps: ReconcilerDeps, choices: ServiceChoices): Reconciler {
-  const { servesUnclassed } = choices;
+export function createServiceReconciler(deps: ReconcilerDeps): Reconciler {
+  const { servesUnclassed } = deps.options;
   return createReconciler<Service>(deps, {
     kind: KINDS.service,
     deployed: deps.metrics.services,
     parse: parseService,
     needsNodes: (service) => purposeOf(service, servesUnclassed).kind !== 'none',
-    managed: (service) => managed(deps, choices, service),
+    managed: (service) => managed(deps, service),
     names: (service) => (purposeOf(service, servesUnclassed).kind === 'proxy' ? [hostnameOf(service)] : []),
-    deploy: (service, ...more) => deploy(deps, choices, service, ...more),
+    deploy: (service, ...more) => deploy(deps, service, ...more),
     release: (service, resource) => release(deps, service, resource),
     notReady: (service, reason, message) =>
       reportReady(deps, service, failed(reasonOf(reason), message), undefined),
   });
 }
 
-async function managed(
-  deps: ReconcilerDeps,
-  { servesGroups }: ServiceChoices,
-  service: Service,
-): Promise<Managed | undefined> {
+async function managed(deps: ReconcilerDeps, service: Service): Promise<Managed | undefined> {
   const { metadata } = service;
   const parent: Parent = { type: 'svc', namespace: metadata.namespace ?? '', name: metadata.name };
   const objectName = metadata.finalizers.includes(FINALIZER) ? await existingName(deps, parent) : undefined;
   // Egress groups use the same finalizer. Only an operator that serves egress groups may remove it.
   if (objectName === undefined && isOfGroup(service)) {
-    if (!servesGroups) return undefined;
+    if (!deps.options.reconciled.proxyGroups) return undefined;
     if (isActive(deps, service)) {
       await leaveOtherGroups(deps, parent, service);
       return undefined;
@@ -111,19 +95,19 @@ async function leaveOtherGroups(deps: ReconcilerDeps, parent: Parent, { metadata
 
 async function deploy(
   deps: ReconcilerDeps,
-  choices: ServiceChoices,
   service: Service,
   resource: Managed,
   found: Observation,
 ): Promise<number | undefined> {
-  const purpose = purposeOf(service, choices.servesUnclassed);
+  const { servesUnclassed, defaultClass, namespace, clusterDomain } = deps.options;
+  const purpose = purposeOf(service, servesUnclassed);
   const refuse = async (message: string): Promise<undefined> => {
     await warn(deps, resource, { reason: 'INVALIDSERVICE', message });
     await reportReady(deps, service, failed('ProxyInvalid', message), undefined);
     deps.metrics.services.delete(service.metadata.uid);
   };
   if (purpose.kind !== 'proxy') return refuse(purpose.kind === 'invalid' ? purpose.message : '');
-  const answer = await classOf(deps, proxyClassNameOf(service.metadata, choices.defaultClass));
+  const answer = await classOf(deps, proxyClassNameOf(service.metadata, defaultClass));
   if (answer.kind === 'waits') {
     await reportReady(deps, service, failed('ProxyPending', `waiting: ${answer.message}`), undefined);
     return undefined;
@@ -140,10 +124,10 @@ async function deploy(
   const deployed = await deployProxy(deps, proxy, answer.proxyClass, found);
   if (isEgress(duty)) {
     // The Service points to the name of the headless Service, which resolves to the pods of the proxy.
-    const name = `${resource.group.name}.${deps.options.namespace}.svc.${choices.clusterDomain}`;
+    const name = `${resource.group.name}.${namespace}.svc.${clusterDomain}`;
     await leadServiceTo(deps.client, service, name);
   }
-  const ingress = isOurLoadBalancer(service.spec, choices.servesUnclassed)
+  const ingress = isOurLoadBalancer(service.spec, servesUnclassed)
     ? shownIngress(service, resource, deployed, found)
     : shownByOthers(service);
   await reportReady(deps, service, verdictOf(duty, deployed, forwards?.unserved), ingress);

@@ -1,5 +1,6 @@
 /** Common parts of custom resources whose replicas are nodes of a tailnet. Pure. */
 import { createHash } from 'node:crypto';
+import type { Network } from '../networks.ts';
 import { controllerOf, labelValue, type KubeObject, type OwnerReference, shortened } from '../kube-object.ts';
 
 /**
@@ -11,7 +12,7 @@ export interface AllowedTag {
   readonly tag: string;
 }
 
-/** Settings of the operator that affect the objects of every resource. */
+/** Settings of the operator that reconcilers and watches use. */
 export interface SpecOptions {
   /** Namespace of all created objects. */
   readonly namespace: string;
@@ -34,6 +35,18 @@ export interface SpecOptions {
    * MagicDNS domain of the tailnet. If the domain is known, the player accepts requests to the full name of its node.
    */
   readonly tailnetDomain: string | undefined;
+  /** Default ProxyClass, for resources except Connectors that name no ProxyClass. Empty if there is no default. */
+  readonly defaultClass: string;
+  /** Domain of the cluster's DNS, e.g. `cluster.local`. */
+  readonly clusterDomain: string;
+  /** True if the operator serves LoadBalancer Services without a `loadBalancerClass`. */
+  readonly servesUnclassed: boolean;
+  /** Kinds of resources that the operator reconciles. */
+  readonly reconciled: Readonly<Record<'proxyGroups' | 'services' | 'ingresses', boolean>>;
+  /** Networks of the addresses that members of ingress groups get if the control server has no Tailscale Services. */
+  readonly networks: readonly Network[];
+  /** True if the operator's own control server supports Tailscale Services. */
+  readonly hasTailnetServices: boolean;
 }
 
 /** The resource to which created objects belong. */

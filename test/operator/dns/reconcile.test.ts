@@ -5,7 +5,7 @@ import type { Reconciler } from '../../../src/operator/workload/reconciler.ts';
 import { createServiceReconciler } from '../../../src/operator/service/reconcile.ts';
 import { objectNameOf } from '../../../src/operator/workload/workload.ts';
 import type { StoredObject } from '../api-server-double.ts';
-import { CHOICES, createBench, OWN, settle, TAILSCALE, untilSurvived, type Bench } from '../bench.ts';
+import { createBench, OWN, settle, TAILSCALE, untilSurvived, type Bench } from '../bench.ts';
 
 const PATH = `${TAILSCALE}/dnsconfigs/dns`;
 const DEPLOYMENT = '/apis/apps/v1/namespaces/tailcast/deployments/nameserver';
@@ -22,7 +22,7 @@ let services: Reconciler;
 beforeEach(async () => {
   bench = await createBench();
   dns = createDnsReconciler(bench.deps());
-  services = createServiceReconciler(bench.deps(), CHOICES);
+  services = createServiceReconciler(bench.deps());
 });
 afterEach(() => bench.close());
 

@@ -5,7 +5,7 @@ import { KINDS } from '../../../src/operator/kube-object.ts';
 import type { Reconciler, ReconcilerDeps } from '../../../src/operator/workload/reconciler.ts';
 import { createServiceReconciler } from '../../../src/operator/service/reconcile.ts';
 import type { StoredObject } from '../api-server-double.ts';
-import { CHOICES, createBench, Killed, OWN, SETS, settle, TAILSCALE, type Bench } from '../bench.ts';
+import { createBench, Killed, OWN, SETS, settle, TAILSCALE, type Bench } from '../bench.ts';
 
 const SLICES = '/apis/discovery.k8s.io/v1/namespaces/tailcast/endpointslices';
 const GROUP = `${TAILSCALE}/proxygroups/out`;
@@ -17,9 +17,9 @@ let services: Reconciler;
 let single: Reconciler;
 
 function start(deps: ReconcilerDeps): void {
-  nodes = createEgressNodesReconciler(deps, CHOICES);
-  services = createEgressReconciler(deps, CHOICES);
-  single = createServiceReconciler(deps, CHOICES);
+  nodes = createEgressNodesReconciler(deps);
+  services = createEgressReconciler(deps);
+  single = createServiceReconciler(deps);
 }
 beforeEach(async () => {
   bench = await createBench();

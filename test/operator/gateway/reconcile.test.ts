@@ -18,7 +18,6 @@ const pathOf = (name: string): string => `${API}/namespaces/prod/gateways/${name
 const PATH = pathOf('edge');
 const ROUTE = `${API}/namespaces/prod/httproutes/route`;
 const HOST = 'own.example.org';
-const CHOICES = { defaultClass: '' };
 /** Entry in a route's status that another controller wrote for its own Gateway. */
 const FOREIGN = {
   parentRef: { name: 'other', group: 'gateway.networking.k8s.io', kind: 'Gateway' },
@@ -51,7 +50,7 @@ let reconciler: Reconciler;
 
 beforeEach(async () => {
   bench = await createBench();
-  reconciler = createGatewayReconciler(bench.deps(), CHOICES);
+  reconciler = createGatewayReconciler(bench.deps());
   putClass();
   bench.put(
     KINDS.service,
@@ -333,7 +332,7 @@ describe('a Gateway', () => {
   it('says that the tailnet is not to be had', async () => {
     putGateway();
     Object.assign(bench.control, { createKey: () => Promise.reject(new Error('no keys today')) });
-    reconciler = createGatewayReconciler(bench.deps(), CHOICES);
+    reconciler = createGatewayReconciler(bench.deps());
     await expect(run()).rejects.toThrow('no keys today');
     expect(said(status().conditions)).toMatchObject({ Programmed: 'False Pending' });
   });
@@ -342,7 +341,7 @@ describe('a Gateway', () => {
     putGateway();
     putRoute();
     await untilSurvived((limit) =>
-      createGatewayReconciler(bench.deps(limit), CHOICES).reconcile('prod/edge'),
+      createGatewayReconciler(bench.deps(limit)).reconcile('prod/edge'),
     );
     await up();
     expect(said(status().conditions)).toMatchObject({ Programmed: 'True Programmed' });
@@ -397,7 +396,7 @@ describe('a Gateway that leaves', () => {
   });
 
   it('with the operator stays, without our finalizer', async () => {
-    reconciler = createGatewayReconciler({ ...bench.deps(), leaving: true }, CHOICES);
+    reconciler = createGatewayReconciler({ ...bench.deps(), leaving: true });
     await expectGone();
     expectReleased();
   });
@@ -405,7 +404,7 @@ describe('a Gateway that leaves', () => {
   it('leaves nothing when it is killed between any two writes', async () => {
     bench.markDeleted(PATH);
     for (let limit = 0; bench.object(PATH) !== undefined; limit = (limit + 1) % 12) {
-      const mortal = createGatewayReconciler(bench.deps(limit), CHOICES);
+      const mortal = createGatewayReconciler(bench.deps(limit));
       await survives(() => mortal.reconcile('prod/edge'));
       if (bench.object(`${SETS}/${NAME}`) === undefined) bench.api.remove(`${OWN}/pods/${POD}`);
     }

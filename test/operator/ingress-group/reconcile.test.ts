@@ -1,15 +1,11 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createIngressGroupReconciler } from '../../../src/operator/ingress-group/reconcile.ts';
-import type { IngressGroupChoices } from '../../../src/operator/ingress-group/candidates.ts';
 import { KINDS } from '../../../src/operator/kube-object.ts';
 import { networkOf } from '../../../src/operator/networks.ts';
 import type { Reconciler } from '../../../src/operator/workload/reconciler.ts';
-import { CHOICES as ALL, createBench, Killed, OWN, SETS, TAILSCALE, type Bench } from '../bench.ts';
+import { createBench, Killed, OWN, SETS, TAILSCALE, type Bench } from '../bench.ts';
 
-const CHOICES: IngressGroupChoices = {
-  ...ALL,
-  networks: ['10.99.0.0/29', 'fd99::/64'].flatMap((text) => networkOf(text) ?? []),
-};
+const NETWORKS = ['10.99.0.0/29', 'fd99::/64'].flatMap((text) => networkOf(text) ?? []);
 const SVC = 'tailscale.com/service-pg-finalizer';
 const ING = 'tailscale.com/ingress-pg-finalizer';
 const OF_IN = { 'tailscale.com/proxy-group': 'in' };
@@ -19,13 +15,14 @@ let bench: Bench;
 let reconciler: Reconciler;
 
 beforeEach(async () => {
-  bench = await createBench();
+  bench = await createBench({ networks: NETWORKS });
   restart();
 });
 afterEach(() => bench.close());
 
-function restart(choices: Partial<IngressGroupChoices> = {}, leaving = false): void {
-  reconciler = createIngressGroupReconciler({ ...bench.deps(), leaving }, { ...CHOICES, ...choices });
+function restart(networks = NETWORKS, leaving = false): void {
+  const deps = bench.deps();
+  reconciler = createIngressGroupReconciler({ ...deps, options: { ...deps.options, networks }, leaving });
 }
 const run = (name = 'in'): Promise<number | undefined> => reconciler.reconcile(name);
 const servicePath = (name: string): string => `/api/v1/namespaces/prod/services/${name}`;
@@ -233,7 +230,7 @@ describe('a group where the control server has no Tailscale Services', () => {
   });
 
   it('is not made without networks to take addresses from, and says so to all', async () => {
-    restart({ networks: [] });
+    restart([]);
     putIngress('shop');
     await run();
     expect(condition(groupPath('in'), 'ProxyGroupReady')).toMatchObject({
@@ -364,7 +361,7 @@ describe('a group where the control server has no Tailscale Services', () => {
   it('is left without a word by an operator that goes for good', async () => {
     putIngress('shop');
     await up();
-    restart({}, true);
+    restart(NETWORKS, true);
     await run();
     for (const ordinal of [0, 1]) bench.api.remove(`${OWN}/pods/in-${ordinal}`);
     for (let pass = 0; pass < 3; pass += 1) await run();
@@ -558,7 +555,7 @@ describe('an operator that is killed between any two writes', () => {
         if (mode === 'route') withoutServices();
         let dead = false;
         const passes = async (): Promise<void> => {
-          const mortal = createIngressGroupReconciler(bench.deps(limit), CHOICES);
+          const mortal = createIngressGroupReconciler(bench.deps(limit));
           try {
             for (let pass = 0; !dead && pass < 2; pass += 1) {
               await mortal.reconcile('in');

@@ -11,7 +11,6 @@ const POD = `${NAME}-0`;
 const SECRET = `${OWN}/secrets/${POD}`;
 const PATH = '/apis/networking.k8s.io/v1/namespaces/prod/ingresses/shop';
 const WEB = '/api/v1/namespaces/prod/services/web';
-const CHOICES = { defaultClass: '' };
 const OF_GROUP = { 'tailscale.com/proxy-group': 'in' };
 
 let bench: Bench;
@@ -19,7 +18,7 @@ let reconciler: Reconciler;
 
 beforeEach(async () => {
   bench = await createBench();
-  reconciler = createIngressReconciler(bench.deps(), CHOICES);
+  reconciler = createIngressReconciler(bench.deps());
   putService();
 });
 afterEach(() => bench.close());
@@ -244,7 +243,7 @@ describe('an Ingress', () => {
   it('comes up whole when it is killed between any two writes', async () => {
     put();
     await untilSurvived((limit) =>
-      createIngressReconciler(bench.deps(limit), CHOICES).reconcile('prod/shop'),
+      createIngressReconciler(bench.deps(limit)).reconcile('prod/shop'),
     );
     await up();
     expect(shown()).toMatchObject([{ hostname: 'shop.lab.ts.net' }]);
@@ -287,7 +286,7 @@ describe('an Ingress that leaves', () => {
   });
 
   it('with the operator stays, without our finalizer', async () => {
-    reconciler = createIngressReconciler({ ...bench.deps(), leaving: true }, CHOICES);
+    reconciler = createIngressReconciler({ ...bench.deps(), leaving: true });
     await expectGone();
     expect(shown()).toEqual([]);
     expect(bench.object(PATH)?.metadata.finalizers).toEqual([]);

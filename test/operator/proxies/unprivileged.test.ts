@@ -5,12 +5,11 @@ import { KINDS } from '../../../src/operator/kube-object.ts';
 import { objectNameOf } from '../../../src/operator/workload/workload.ts';
 import { planForwards, UNPRIVILEGED } from '../../../src/operator/workload/unprivileged.ts';
 import { createServiceReconciler } from '../../../src/operator/service/reconcile.ts';
-import { CHOICES as ALL, createBench, OWN, SETS, settle, type Bench } from '../bench.ts';
+import { createBench, OWN, SETS, settle, type Bench } from '../bench.ts';
 import { EXPOSED, PATH, service } from '../service/services.ts';
 
 const NAME = objectNameOf({ type: 'svc', namespace: 'prod', name: 'web' });
 const POD = `${NAME}-0`;
-const CHOICES = { ...ALL, servesGroups: false, defaultClass: 'safe' };
 const LOCKED = {
   runAsNonRoot: true,
   allowPrivilegeEscalation: false,
@@ -74,7 +73,7 @@ describe('a plan of forwards', () => {
 describe('a class that says tailcast.dev/unprivileged', () => {
   let bench: Bench;
   beforeEach(async () => {
-    bench = await createBench();
+    bench = await createBench({ defaultClass: 'safe' });
     proxyClass('true');
   });
   afterEach(() => bench.close());
@@ -83,7 +82,7 @@ describe('a class that says tailcast.dev/unprivileged', () => {
     bench.putClass('safe', { statefulSet: { pod } }, { [UNPRIVILEGED]: value });
   }
   const run = (): Promise<number | undefined> =>
-    createServiceReconciler(bench.deps(), CHOICES).reconcile('prod/web');
+    createServiceReconciler(bench.deps()).reconcile('prod/web');
   const put = (spec: object, annotations: Record<string, string> = EXPOSED): void => {
     const before = bench.object(PATH);
     const next = service(spec, annotations, { finalizers: before?.metadata.finalizers });

@@ -9,6 +9,7 @@ import type { Condition } from '../../../src/operator/workload/status.ts';
 import { viewOf } from '../../../src/operator/object-cache.ts';
 import { createBench, OWN, settle, TAILSCALE, type Bench } from '../bench.ts';
 import { proxyGroupObject } from './proxy-groups.ts';
+import { OPTIONS } from '../recorder/recorders.ts';
 
 const GROUP = `${TAILSCALE}/proxygroups/prod`;
 const CONFIG = `${OWN}/configmaps/prod-clusters`;
@@ -28,7 +29,7 @@ beforeEach(async () => {
 afterEach(() => bench.close());
 
 const run = (leaving = false): Promise<number | undefined> =>
-  createProxyGroupReconciler({ ...bench.deps(), leaving }, { served: [] }).reconcile('prod');
+  createProxyGroupReconciler({ ...bench.deps(), leaving }).reconcile('prod');
 
 /** Stores the ProxyGroup with these annotations. */
 function annotate(annotations: Readonly<Record<string, string>>, more: object = {}): void {
@@ -223,11 +224,11 @@ describe('a ProxyGroup with clusters of Secrets', () => {
   });
 
   it('is reconciled when a labelled Secret changes, and other groups are not', () => {
-    const { others } = ownerController('ProxyGroup', { reconcile: async () => undefined }, 'tailcast');
+    const { others } = ownerController('ProxyGroup', { reconcile: async () => undefined }, OPTIONS);
     const watch = others.find(({ labelSelector }) => labelSelector === CAPI)!;
     const plain = proxyGroupObject({}, { name: 'plain' });
     const clustered = proxyGroupObject({}, { annotations: { [ANNOTATIONS.clusters]: CAPI } });
-    const { resources } = ownerController('ProxyGroup', { reconcile: async () => undefined }, 'tailcast');
+    const { resources } = ownerController('ProxyGroup', { reconcile: async () => undefined }, OPTIONS);
     const cached = viewOf([[resources, [plain, clustered]]]);
     expect(watch.namespace).toBe('tailcast');
     expect(watch.names(plain, cached)).toEqual(['prod']);

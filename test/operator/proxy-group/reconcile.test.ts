@@ -7,6 +7,7 @@ import { createBench, settle, type Bench } from '../bench.ts';
 import type { FakeClock } from '../fake-clock.ts';
 import type { ControlDouble } from '../recorder/control-double.ts';
 import { proxyGroupObject } from './proxy-groups.ts';
+import { OPTIONS } from '../recorder/recorders.ts';
 
 const GROUP = '/apis/tailscale.com/v1alpha1/proxygroups/prod';
 const CORE = '/api/v1/namespaces/tailcast';
@@ -22,15 +23,17 @@ let control: ControlDouble;
 let metrics: OperatorMetrics;
 let reconciler: Reconciler;
 let clock: FakeClock;
-let start: (leaving: boolean, served?: readonly string[]) => void;
+let start: (leaving: boolean, services?: boolean) => void;
 
 beforeEach(async () => {
   bench = await createBench();
   ({ api, clock, control } = bench);
   const deps = bench.deps();
   ({ metrics } = deps);
-  start = (leaving, served = ['egress']) =>
-    void (reconciler = createProxyGroupReconciler({ ...deps, leaving }, { served }));
+  start = (leaving, services = true) => {
+    const options = { ...OPTIONS, reconciled: { proxyGroups: true, services, ingresses: false } };
+    reconciler = createProxyGroupReconciler({ ...deps, options, leaving });
+  };
   start(false);
   api.put(ACCOUNT, {
     apiVersion: 'v1',
@@ -279,7 +282,7 @@ describe('a ProxyGroup of gateways', () => {
     });
 
     it('is told of egress as well', async () => {
-      start(false, []);
+      start(false, false);
       put({ type: 'egress' });
       await run();
       expect(conditions()).toMatchObject({

@@ -11,6 +11,12 @@ export const OPTIONS: SpecOptions = {
   recorderImage: 'tailcast/tailcast:v1',
   tailscaleImage: 'tailscale/tailscale:v1',
   tailnetDomain: 'example.ts.net',
+  defaultClass: '',
+  clusterDomain: 'cluster.local',
+  servesUnclassed: false,
+  reconciled: { proxyGroups: true, services: true, ingresses: true },
+  networks: [],
+  hasTailnetServices: true,
 };
 
 export const S3 = { s3: { endpoint: 's3.us-east-1.amazonaws.com', bucket: 'recordings' } };

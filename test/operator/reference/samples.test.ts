@@ -6,7 +6,7 @@ import type { Reconciler } from '../../../src/operator/workload/reconciler.ts';
 import { createProxyClassReconciler } from '../../../src/operator/proxy-class/reconcile.ts';
 import { createServiceReconciler } from '../../../src/operator/service/reconcile.ts';
 import type { StoredObject } from '../api-server-double.ts';
-import { CHOICES, createBench, OWN, SETS, settle, TAILSCALE, type Bench } from '../bench.ts';
+import { createBench, OWN, SETS, settle, TAILSCALE, type Bench } from '../bench.ts';
 import { differences } from './differences.ts';
 import {
   configSecret,
@@ -121,7 +121,7 @@ function start({ name, replicas = 1 }: SingleProxy, fqdn?: string): void {
 describe('a Service of the reference’s documentation', () => {
   let reconciler: Reconciler;
   beforeEach(() => {
-    reconciler = createServiceReconciler(bench.deps(), CHOICES);
+    reconciler = createServiceReconciler(bench.deps());
   });
   const run = (name: string): Promise<number | undefined> => reconciler.reconcile(`default/${name}`);
   const NGINX = {
@@ -356,7 +356,7 @@ describe('a DNSConfig of the reference’s documentation', () => {
   }
 
   it('gets the reference’s objects, status, and records of what leads out', async () => {
-    const services = createServiceReconciler(bench.deps(), CHOICES);
+    const services = createServiceReconciler(bench.deps());
     const dns = createDnsReconciler(bench.deps());
     apply(EGRESS_NAME);
     await services.reconcile('default/rds-staging');

@@ -5,13 +5,14 @@ import { UNPRIVILEGED } from '../../../src/operator/workload/unprivileged.ts';
 import { createServiceReconciler } from '../../../src/operator/service/reconcile.ts';
 import type { StoredObject } from '../api-server-double.ts';
 import { KINDS } from '../../../src/operator/kube-object.ts';
-import { CHOICES as ALL, createBench, survives, OWN, SETS, settle, type Bench } from '../bench.ts';
+import { createBench, survives, OWN, SETS, settle, type Bench } from '../bench.ts';
+import { OPTIONS } from '../recorder/recorders.ts';
 import { EXPOSED, PATH, service } from './services.ts';
 
 const NAME = objectNameOf({ type: 'svc', namespace: 'prod', name: 'web' });
 const POD = `${NAME}-0`;
 const SECRET = `${OWN}/secrets/${POD}`;
-const CHOICES = { ...ALL, servesGroups: false };
+const WITHOUT_GROUPS = { ...OPTIONS.reconciled, proxyGroups: false };
 const LOAD_BALANCER = { type: 'LoadBalancer', loadBalancerClass: 'tailscale' };
 const LABELS = {
   'tailscale.com/managed': 'true',
@@ -25,8 +26,8 @@ let bench: Bench;
 let reconciler: Reconciler;
 
 beforeEach(async () => {
-  bench = await createBench();
-  reconciler = createServiceReconciler(bench.deps(), CHOICES);
+  bench = await createBench({ reconciled: WITHOUT_GROUPS });
+  reconciler = createServiceReconciler(bench.deps());
 });
 afterEach(() => bench.close());
 
@@ -329,7 +330,7 @@ describe('a Service that is exposed', () => {
   describe('that is to be exposed through a group', () => {
     const GROUP = { 'tailscale.com/proxy-group': 'in' };
     const serve = (): void => {
-      reconciler = createServiceReconciler(bench.deps(), { ...CHOICES, servesGroups: true });
+      reconciler = createServiceReconciler({ ...bench.deps(), options: OPTIONS });
     };
 
     it('loses the proxy that it had, and keeps what the group says', async () => {
@@ -464,7 +465,7 @@ describe('an operator that is killed between any two writes', () => {
   ): Promise<{ readonly survived: boolean }> {
     const fresh = await createBench();
     const passes = (writes?: number): (() => Promise<number | undefined>) => {
-      const one = createServiceReconciler(fresh.deps(writes), CHOICES);
+      const one = createServiceReconciler(fresh.deps(writes));
       return () => one.reconcile('prod/web');
     };
     const mortal = passes(limit);
