@@ -1,5 +1,5 @@
 /** Reconciles one Connector: its nodes, their routes, and the approval of the routes. Effects only. */
-import { FINALIZER, KINDS } from '../kube-object.ts';
+import { KINDS } from '../kube-object.ts';
 import { createApprovals, type Approvals } from '../workload/approvals.ts';
 import {
   type Managed,
@@ -10,10 +10,10 @@ import {
   warn,
   type Observation,
 } from '../workload/reconciler.ts';
-import { ordinals, type Parent, dnsLabel, proxyNodes, type Proxy } from '../workload/workload.ts';
+import { ordinals, dnsLabel, type Proxy } from '../workload/workload.ts';
 import { devicesOf, failed, succeeded, type ShownDevice, type Verdict } from '../workload/status.ts';
 import { parseConnector, problemOf, routesOf, type Connector } from './resource.ts';
-import { privilegedClassOf, deployProxy, existingName } from '../workload/proxy.ts';
+import { privilegedClassOf, deployProxy, manageProxy } from '../workload/proxy.ts';
 
 export function createConnectorReconciler(deps: ReconcilerDeps): Reconciler {
   const approvals = createApprovals(deps);
@@ -21,29 +21,13 @@ export function createConnectorReconciler(deps: ReconcilerDeps): Reconciler {
     kind: KINDS.connector,
     deployed: deps.metrics.connectors,
     parse: parseConnector,
-    managed: (connector) => managed(deps, connector),
+    managed: ({ metadata, spec }) => manageProxy(deps, KINDS.connector, 'connector', metadata, spec),
     names: (connector, { group }) =>
       problemOf(connector) === undefined ? ordinals(group).map(hostnamesOf(connector)) : [],
     deploy: (connector, ...more) => deploy(deps, approvals, connector, ...more),
     notReady: (connector, reason, message) =>
       reportReady(deps, connector, failed(`Connector${reason}`, message)),
   });
-}
-
-async function managed(deps: ReconcilerDeps, connector: Connector): Promise<Managed> {
-  const { options } = deps;
-  const { metadata, spec } = connector;
-  const parent: Parent = { type: 'connector', namespace: options.namespace, name: metadata.name };
-  const group = proxyNodes({
-    kind: 'Connector',
-    parent,
-    uid: metadata.uid,
-    replicas: spec.replicas,
-    tags: spec.tags,
-    defaultTags: options.defaultTags,
-    objectName: metadata.finalizers.includes(FINALIZER) ? await existingName(deps, parent) : undefined,
-  });
-  return { kind: KINDS.connector, finalizer: FINALIZER, group, tailnet: spec.tailnet, metadata };
 }
 
 async function deploy(
@@ -67,29 +51,20 @@ async function deploy(
     return undefined;
   }
   deps.metrics.connectors.add(connector.metadata.uid);
-  const proxy = proxyOf(connector, resource, deps.options.namespace);
+  const routes = routesOf(connector);
+  const proxy: Proxy = {
+    group: resource.group,
+    duty: { kind: 'connector', routes, appConnector: connector.spec.appConnector !== undefined },
+    hostname: hostnamesOf(connector),
+  };
   const deployed = await deployProxy(deps, proxy, answer.proxyClass, found);
-  const pending = await approvals.see(found.control, deployed.nodes, routesOf(connector));
+  const pending = await approvals.see(found.control, deployed.nodes, routes);
   const verdict =
     deployed.missing === undefined
       ? succeeded('ConnectorCreated', pending)
       : failed('ConnectorCreating', deployed.missing);
   await reportReady(deps, connector, verdict, statusOf(connector, devicesOf(deployed.nodes, false)));
   return deployed.retryAfterMs;
-}
-
-function proxyOf(connector: Connector, { group }: Managed, namespace: string): Proxy {
-  const { metadata } = connector;
-  return {
-    parent: { type: 'connector', namespace, name: metadata.name },
-    group,
-    duty: {
-      kind: 'connector',
-      routes: routesOf(connector),
-      appConnector: connector.spec.appConnector !== undefined,
-    },
-    hostname: hostnamesOf(connector),
-  };
 }
 
 function hostnamesOf({ metadata, spec }: Connector): (ordinal: number) => string {

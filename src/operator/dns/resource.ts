@@ -14,7 +14,7 @@ export const DNS_ANNOTATIONS = {
 } as const;
 
 const dnsConfigSchema = z.object({
-  metadata: metadataSchema.extend({ creationTimestamp: z.string().default('') }),
+  metadata: metadataSchema,
   spec: z
     .object({
       nameserver: z

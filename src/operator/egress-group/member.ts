@@ -6,9 +6,9 @@
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import type { DesiredObject, KubeObject } from '../kube-object.ts';
-import { conditionSchema, metadataSchema } from '../workload/schema.ts';
 import { parentLabels, parentOf, objectNameOf } from '../workload/workload.ts';
 import type { TailnetTarget } from '../service/classify.ts';
+import type { Service } from '../service/resource.ts';
 import { ANNOTATIONS } from '../service/predicates.ts';
 
 /**
@@ -38,28 +38,6 @@ const portSchema = z.object({
   port: z.number(),
   protocol: z.string().default('TCP'),
 });
-
-const memberSchema = z.object({
-  metadata: metadataSchema,
-  spec: z
-    .object({
-      type: z.string().default('ClusterIP'),
-      externalName: z.string().default(''),
-      loadBalancerClass: z.string().optional(),
-      selector: z.record(z.string(), z.string()).nullish(),
-      ports: z.array(portSchema).nullish(),
-    })
-    .prefault({}),
-  status: z.object({ conditions: z.array(conditionSchema).default([]) }).prefault({}),
-});
-
-/** A Service of the user. */
-export type Member = z.infer<typeof memberSchema>;
-
-/** @throws ZodError for an invalid Service */
-export function parseMember(object: KubeObject): Member {
-  return memberSchema.parse(object);
-}
 
 const frontSchema = z.object({
   spec: z
@@ -130,8 +108,8 @@ export function readFront(object: KubeObject): ServiceFront | undefined {
 }
 
 /** Returns the problem with the ports of a member, or undefined. */
-export function problemOfPorts({ spec }: Member): string | undefined {
-  const ports = spec.ports ?? [];
+export function problemOfPorts({ spec }: Service): string | undefined {
+  const ports = spec.ports;
   if (ports.length === 0)
     return 'spec.ports: name at least one port, because Services of a group share its nodes';
   const odd = ports.find(({ protocol }) => protocol !== 'TCP' && protocol !== 'UDP');
@@ -145,7 +123,7 @@ export function problemOfPorts({ spec }: Member): string | undefined {
  * @returns undefined if the group has no free ports
  */
 export function assignPorts(
-  member: Member,
+  member: Service,
   front: ServiceFront | undefined,
   taken: ReadonlySet<number>,
 ): readonly PortPair[] | undefined {
@@ -154,7 +132,7 @@ export function assignPorts(
   );
   const used = new Set([...taken, ...before.values()]);
   const pairs: PortPair[] = [];
-  for (const { name, port, protocol } of member.spec.ports ?? []) {
+  for (const { name, port, protocol } of member.spec.ports) {
     const kept = before.get(`${protocol}/${port}`);
     const nodePort =
       kept !== undefined && isNodePort(kept) && !taken.has(kept)
@@ -220,14 +198,14 @@ export function frontSelector(group?: string): string {
   return `${LABELS.type}=${EGRESS}${group === undefined ? '' : `,${LABELS.group}=${group}`}`;
 }
 
-function frontLabels(group: string, { namespace = '', name }: Member['metadata']): Record<string, string> {
+function frontLabels(group: string, { namespace = '', name }: Service['metadata']): Record<string, string> {
   return { ...parentLabels({ type: 'svc', namespace, name }), [LABELS.group]: group, [LABELS.type]: EGRESS };
 }
 
 /** Returns the front of a Service. */
 export function frontObject(
   group: string,
-  { metadata }: Member,
+  { metadata }: Service,
   target: TailnetTarget,
   pairs: readonly PortPair[],
   { namespace, name }: { readonly namespace: string; readonly name: string | undefined },

@@ -2,37 +2,18 @@
  * Reconciles the nodes of a ProxyGroup of type egress. `reconcile.ts` writes the forwarding rules of these nodes.
  * Effects.
  */
-import { KINDS } from '../kube-object.ts';
-import {
-  type Managed,
-  type Reconciler,
-  type ReconcilerDeps,
-  createReconciler,
-  report,
-  type Observation,
-} from '../workload/reconciler.ts';
-import { nodeNames } from '../proxy-group/group.ts';
-import { isEgressGroup, parseProxyGroup, type ProxyGroup } from '../proxy-group/resource.ts';
-import { classOfGroup, managedGroup, proxyOfGroup, reportNodes } from '../proxy-group/shared.ts';
+import type { Managed, Reconciler, ReconcilerDeps, Observation } from '../workload/reconciler.ts';
+import type { ProxyGroup } from '../proxy-group/resource.ts';
+import { classOfGroup, createGroupReconciler, proxyOfGroup, reportNodes } from '../proxy-group/shared.ts';
 import { configMapName } from './config-map.ts';
 import { removeFronts } from './fronts.ts';
 import { removeConfigMap } from '../workload/cleanup.ts';
 import { deployProxy } from '../workload/proxy.ts';
-import { failed } from '../workload/status.ts';
 
 export function createEgressNodesReconciler(deps: ReconcilerDeps): Reconciler {
-  return createReconciler<ProxyGroup>(deps, {
-    kind: KINDS.proxyGroup,
+  return createGroupReconciler(deps, 'egress', {
     deployed: deps.metrics.egressGroups,
-    parse(object) {
-      const proxyGroup = parseProxyGroup(object);
-      return isEgressGroup(proxyGroup) ? proxyGroup : undefined;
-    },
-    managed: (proxyGroup) => managedGroup(deps, proxyGroup),
-    names: (proxyGroup, { group }) => nodeNames(proxyGroup, group),
     deploy: (proxyGroup, ...more) => deploy(deps, proxyGroup, ...more),
-    notReady: (proxyGroup, reason, message) =>
-      report(deps, KINDS.proxyGroup, proxyGroup, { ProxyGroupReady: failed(`ProxyGroup${reason}`, message) }),
     async removeMore({ group }, _control) {
       await removeFronts(deps, group.name);
       const { namespace } = deps.options;

@@ -19,6 +19,7 @@ import { isEgressGroup, parseProxyGroup, type ProxyGroup } from '../proxy-group/
 import { ANNOTATIONS } from '../service/predicates.ts';
 import { openPodGate } from '../workload/readiness.ts';
 import { leadServiceTo } from '../service/lead.ts';
+import { parseService, type Service } from '../service/resource.ts';
 import { egressProblemOf, leadsOut, targetOf, type TailnetTarget } from '../service/classify.ts';
 import { configMap, configMapName } from './config-map.ts';
 import {
@@ -36,12 +37,10 @@ import {
   frontObject,
   frontSelector,
   keyOf,
-  parseMember,
   problemOfPorts,
   problemOfShare,
   readFront,
   type ServiceFront,
-  type Member,
 } from './member.ts';
 import { refusal, memberVerdictsOf, type MemberVerdicts } from './status.ts';
 
@@ -53,7 +52,7 @@ const LOOKUP_INTERVAL_MS = 30_000;
 /** Observed state of the cluster. */
 interface Seen {
   readonly group: NodeGroup;
-  readonly members: readonly Member[];
+  readonly members: readonly Service[];
   /** Fronts of existing Services. Map keys: key of the Service. */
   readonly fronts: ReadonlyMap<string, ServiceFront>;
   /** Fronts of Services that no longer exist. */
@@ -82,11 +81,11 @@ export function createEgressReconciler(deps: ReconcilerDeps): Reconciler {
 }
 
 /** Returns the Services of a group. */
-async function membersOf({ cache }: ReconcilerDeps, group: string): Promise<readonly Member[]> {
+async function membersOf({ cache }: ReconcilerDeps, group: string): Promise<readonly Service[]> {
   const cached = await cache.read([SERVICES]);
   return cached
     .by(SERVICES_BY_GROUP, group)
-    .map(parseMember)
+    .map(parseService)
     .filter(({ metadata }) => metadata.deletionTimestamp === undefined && leadsOut(metadata.annotations));
 }
 
@@ -104,24 +103,24 @@ function problemOfGroup(name: string, proxyGroup: ProxyGroup | undefined): strin
 async function turnAway(
   deps: ReconcilerDeps,
   name: string,
-  { members, isGone }: { readonly members: readonly Member[]; readonly isGone: boolean },
+  { members, isGone }: { readonly members: readonly Service[]; readonly isGone: boolean },
   message: string,
 ): Promise<void> {
   // A group whose name is too long has no objects.
   if ((members.length > 0 || isGone) && problemOfName(name) === undefined) await removeFronts(deps, name);
-  const reject = (member: Member): Promise<void> =>
+  const reject = (member: Service): Promise<void> =>
     writeConditions(deps, member, refusal('ProxyGroupNotReady', message));
   throwFirst(await forEachMember(deps, members, keyOfMember, reject));
 }
 
-function keyOfMember({ metadata }: Member): string {
+function keyOfMember({ metadata }: Service): string {
   return keyOf(metadata);
 }
 
 async function observeGroup(
   { client, options }: ReconcilerDeps,
   proxyGroup: ProxyGroup,
-  members: readonly Member[],
+  members: readonly Service[],
 ): Promise<Seen> {
   const { namespace } = options;
   const group = sharedNodes(proxyGroup, options);
@@ -183,7 +182,7 @@ async function serve(deps: ReconcilerDeps, seen: Seen): Promise<number | undefin
   for (const pod of seen.pods) {
     if (!pod.gate && hasTakenOver(pod, fronts)) await openPodGate(deps, pod, GATE);
   }
-  const update = (member: Member): Promise<void> => updateMember(deps, seen.group, member, prepared);
+  const update = (member: Service): Promise<void> => updateMember(deps, seen.group, member, prepared);
   throwFirst(failure, await forEachMember(deps, seen.members, keyOfMember, update));
   return unresolved ? LOOKUP_INTERVAL_MS - (now % LOOKUP_INTERVAL_MS) : undefined;
 }
@@ -222,7 +221,7 @@ async function writeSlices(
 async function updateMember(
   deps: ReconcilerDeps,
   { name, replicas }: NodeGroup,
-  member: Member,
+  member: Service,
   { fronts, serving, refusals }: Prepared,
 ): Promise<void> {
   const key = keyOf(member.metadata);
@@ -246,7 +245,7 @@ function shownTarget({ ip, fqdn }: TailnetTarget): string {
 async function prepare(
   deps: ReconcilerDeps,
   group: NodeGroup,
-  member: Member,
+  member: Service,
   fronts: ReadonlyMap<string, ServiceFront>,
 ): Promise<ServiceFront | MemberVerdicts> {
   const { client, options } = deps;
@@ -290,7 +289,7 @@ async function prepare(
 
 async function writeConditions(
   deps: ReconcilerDeps,
-  member: Member,
+  member: Service,
   verdicts: MemberVerdicts,
 ): Promise<void> {
   await report(deps, KINDS.service, member, verdicts);

@@ -8,7 +8,6 @@ import type { TlsSecret } from '../ingress/table.ts';
 import {
   dnsNameOf,
   nextPassMs,
-  manageNode,
   nodeOf,
   hasServeEndpoint,
   servicesNamed,
@@ -26,7 +25,7 @@ import {
   type FailureReason,
   type Observation,
 } from '../workload/reconciler.ts';
-import { stateSecretName, type Parent } from '../workload/workload.ts';
+import { stateSecretName } from '../workload/workload.ts';
 import { failed, succeeded, type Verdict } from '../workload/status.ts';
 import { hasJoined } from '../workload/readiness.ts';
 import { proxyClassNameOf } from '../service/predicates.ts';
@@ -52,7 +51,8 @@ import {
 } from './status.ts';
 import { KubeRefusal } from '../kube-client.ts';
 import { forEachMember, throwFirst } from '../workload/for-each-member.ts';
-import { classOf, deployProxy } from '../workload/proxy.ts';
+import { tagsIn } from '../service/classify.ts';
+import { classOf, deployProxy, manageProxy } from '../workload/proxy.ts';
 
 export function createGatewayReconciler(deps: ReconcilerDeps): Reconciler {
   return createReconciler<Gateway>(deps, {
@@ -86,11 +86,7 @@ async function managed(deps: ReconcilerDeps, gateway: Gateway): Promise<Managed 
   const { metadata } = gateway;
   const isMarked = metadata.finalizers.includes(FINALIZER);
   if (!isMarked && !(await isOurs(deps, gateway))) return undefined;
-  return manageNode(deps, 'Gateway', parentFor(gateway), metadata);
-}
-
-function parentFor({ metadata }: Gateway): Parent {
-  return { type: 'gateway', namespace: metadata.namespace ?? '', name: metadata.name };
+  return manageProxy(deps, KINDS.gateway, 'gateway', metadata, { tags: tagsIn(metadata.annotations) });
 }
 
 function nameOf({ namespace, name }: Managed['metadata']): string {
@@ -127,7 +123,6 @@ async function deploy(
   const deployed = await deployProxy(
     deps,
     {
-      parent: parentFor(gateway),
       group,
       duty: {
         kind: 'web',

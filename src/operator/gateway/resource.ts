@@ -50,7 +50,7 @@ const listenerSchema = z.looseObject({
 const addressSchema = z.object({ type: z.string().default('IPAddress'), value: z.string() });
 
 const gatewaySchema = z.object({
-  metadata: metadataSchema.extend({ creationTimestamp: z.string().default('') }),
+  metadata: metadataSchema,
   spec: z.looseObject({
     gatewayClassName: z.string().default(''),
     listeners: nullableList(listenerSchema),
@@ -105,7 +105,7 @@ const ruleSchema = z.looseObject({
 });
 
 const routeSchema = z.object({
-  metadata: metadataSchema.extend({ creationTimestamp: z.string().default('') }),
+  metadata: metadataSchema,
   spec: z
     .object({
       parentRefs: nullableList(parentRefSchema),

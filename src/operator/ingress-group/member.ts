@@ -1,32 +1,11 @@
 /** Services and Ingresses of an ingress group (*members*). Pure. */
 import { isIP } from 'node:net';
-import { z } from 'zod';
 import { hostnameOf, INGRESS_CLASS, parseIngress, type Ingress } from '../ingress/resource.ts';
 import { KINDS, type KubeObject, type ResourceKind } from '../kube-object.ts';
-import { conditionSchema, metadataSchema } from '../workload/schema.ts';
 import { dnsLabel } from '../workload/workload.ts';
 import { ANNOTATIONS, groupIn, MEMBER_FINALIZERS } from '../service/predicates.ts';
 import { isExposed, leadsOut, problemOfNames, tagsIn } from '../service/classify.ts';
-
-const serviceSchema = z.object({
-  metadata: metadataSchema.extend({ creationTimestamp: z.string().default('') }),
-  spec: z
-    .object({
-      type: z.string().default('ClusterIP'),
-      clusterIP: z.string().default(''),
-      clusterIPs: z.array(z.string()).default([]),
-      loadBalancerClass: z.string().optional(),
-    })
-    .prefault({}),
-  status: z
-    .object({
-      conditions: z.array(conditionSchema).default([]),
-      loadBalancer: z.object({ ingress: z.array(z.looseObject({})).default([]) }).prefault({}),
-    })
-    .prefault({}),
-});
-
-export type GroupedService = z.infer<typeof serviceSchema>;
+import { parseService, type Service } from '../service/resource.ts';
 
 interface Common {
   /** `<type>/<namespace>/<name>` */
@@ -45,7 +24,7 @@ interface Common {
 
 export interface ServiceMember extends Common {
   readonly type: 'svc';
-  readonly resource: GroupedService;
+  readonly resource: Service;
 }
 
 export interface IngressMember extends Common {
@@ -57,8 +36,8 @@ export type GroupMember = ServiceMember | IngressMember;
 
 /** @param servesUnclassed true if the operator serves LoadBalancer Services without a `loadBalancerClass` */
 export function serviceMember(object: KubeObject, servesUnclassed: boolean): ServiceMember {
-  const resource = serviceSchema.parse(object);
-  const { metadata, spec } = resource;
+  const resource = parseService(object);
+  const { metadata } = resource;
   const { annotations, namespace = '', name } = metadata;
   return {
     type: 'svc',
@@ -68,7 +47,7 @@ export function serviceMember(object: KubeObject, servesUnclassed: boolean): Ser
     group: groupIn(annotations),
     // A Service with a target in the tailnet is an egress Service. If such a Service also requests exposure, the
     // reconciler of egress Services reports the conflict.
-    isRequested: isExposed(annotations, spec, servesUnclassed) && !leadsOut(annotations),
+    isRequested: isExposed(resource, servesUnclassed) && !leadsOut(annotations),
     hostname: (annotations[ANNOTATIONS.hostname] ?? dnsLabel(`${namespace}-${name}`)).toLowerCase(),
     tags: tagsIn(annotations),
     metadata,

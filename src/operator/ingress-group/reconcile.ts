@@ -4,7 +4,7 @@
  */
 import {
   classOfGroup,
-  managedGroup,
+  createGroupReconciler,
   proxyOfGroup,
   refuseGroup,
   reportNodes,
@@ -19,7 +19,6 @@ import {
   type Managed,
   type Reconciler,
   type ReconcilerDeps,
-  createReconciler,
   report,
   type Observation,
 } from '../workload/reconciler.ts';
@@ -28,9 +27,7 @@ import { forEachMember, throwFirst } from '../workload/for-each-member.ts';
 import type { Deployed } from '../workload/deploy.ts';
 import { openPodGate } from '../workload/readiness.ts';
 import { GATES } from '../workload/proxy-specs.ts';
-import { nodeNames } from '../proxy-group/group.ts';
 import { isIngressGroup, parseProxyGroup, type ProxyGroup } from '../proxy-group/resource.ts';
-import { failed } from '../workload/status.ts';
 import { exposuresOf, type Accepted } from './accept.ts';
 import { leaveServices, removeCertificates, writeAllocations } from './address-allocation.ts';
 import {
@@ -58,19 +55,10 @@ const CLEARED = { ProxyGroupAvailable: null, ProxyGroupReady: null };
 
 export function createIngressGroupReconciler(deps: ReconcilerDeps): Reconciler {
   const context: GroupContext = { deps, approvals: createApprovals(deps), inTurn: createSequence() };
-  const frame = createReconciler<ProxyGroup>(deps, {
-    kind: KINDS.proxyGroup,
+  const frame = createGroupReconciler(deps, 'ingress', {
     deployed: deps.metrics.ingressGroups,
-    parse(object) {
-      const proxyGroup = parseProxyGroup(object);
-      return isIngressGroup(proxyGroup) ? proxyGroup : undefined;
-    },
-    managed: (proxyGroup) => managedGroup(deps, proxyGroup),
-    names: (proxyGroup, { group }) => nodeNames(proxyGroup, group),
     deploy: (proxyGroup, ...more) => deploy(context, proxyGroup, ...more),
     release: (proxyGroup, _resource) => report(deps, KINDS.proxyGroup, proxyGroup, CLEARED, { devices: [] }),
-    notReady: (proxyGroup, reason, message) =>
-      report(deps, KINDS.proxyGroup, proxyGroup, { ProxyGroupReady: failed(`ProxyGroup${reason}`, message) }),
     removeMore: ({ group }, control) => removeMore(deps, group, control),
   });
   return {

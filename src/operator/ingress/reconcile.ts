@@ -10,7 +10,7 @@ import {
   writeStatus,
   type Observation,
 } from '../workload/reconciler.ts';
-import { stateSecretName, type Parent } from '../workload/workload.ts';
+import { stateSecretName } from '../workload/workload.ts';
 import { hasJoined } from '../workload/readiness.ts';
 import { proxyClassNameOf } from '../service/predicates.ts';
 import {
@@ -29,13 +29,13 @@ import { planServe, type ServePlan, type ServingNode } from './serve-config.ts';
 import {
   dnsNameOf,
   nextPassMs,
-  manageNode,
   nodeOf,
   hasServeEndpoint,
   servicesNamed,
   tlsSecretsOf,
 } from './web-node.ts';
-import { classOf, deployProxy } from '../workload/proxy.ts';
+import { tagsIn } from '../service/classify.ts';
+import { classOf, deployProxy, manageProxy } from '../workload/proxy.ts';
 
 export function createIngressReconciler(deps: ReconcilerDeps): Reconciler {
   return createReconciler<Ingress>(deps, {
@@ -60,11 +60,7 @@ async function managed(deps: ReconcilerDeps, ingress: Ingress): Promise<Managed 
   const { metadata } = ingress;
   const isMarked = metadata.finalizers.includes(FINALIZER);
   if (!isMarked && (!hasOwnProxy(ingress) || (await isOfOther(deps)))) return undefined;
-  return manageNode(deps, 'Ingress', parentFor(ingress), metadata);
-}
-
-function parentFor({ metadata }: Ingress): Parent {
-  return { type: 'ingress', namespace: metadata.namespace ?? '', name: metadata.name };
+  return manageProxy(deps, KINDS.ingress, 'ingress', metadata, { tags: tagsIn(metadata.annotations) });
 }
 
 /** True if an IngressClass has the name of the operator's class but belongs to another controller. */
@@ -104,7 +100,6 @@ async function deploy(
   const deployed = await deployProxy(
     deps,
     {
-      parent: parentFor(ingress),
       group,
       duty: { kind: 'web', serveConfig: JSON.stringify(plan.config), table },
       hostname: () => hostname,

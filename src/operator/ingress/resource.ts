@@ -34,7 +34,7 @@ const pathSchema = z.object({
 });
 
 const ingressSchema = z.object({
-  metadata: metadataSchema.extend({ creationTimestamp: z.string().default('') }),
+  metadata: metadataSchema,
   spec: z
     .object({
       ingressClassName: z.string().default(''),

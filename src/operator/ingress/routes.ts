@@ -1,7 +1,7 @@
 /** Reads the rules of an Ingress: the paths of each host, the backend of each path, and the problems. Pure. */
 import { isIP } from 'node:net';
-import { z } from 'zod';
 import type { KubeObject } from '../kube-object.ts';
+import { parseService } from '../service/resource.ts';
 import type { Ingress, IngressBackend } from './resource.ts';
 
 /** An unsupported feature of an Ingress. The message names the field, and gives advice. */
@@ -31,19 +31,6 @@ export interface IngressRoutes {
   readonly hosts: ReadonlyMap<string, HostRoutes>;
   readonly problems: readonly IngressProblem[];
 }
-
-const serviceSchema = z.object({
-  spec: z
-    .object({
-      clusterIP: z.string().default(''),
-      ports: z
-        .array(
-          z.object({ name: z.string().default(''), port: z.number(), appProtocol: z.string().default('') }),
-        )
-        .nullish(),
-    })
-    .prefault({}),
-});
 
 /**
  * @param services existing Services that the Ingress uses as backends
@@ -136,10 +123,9 @@ export function upstreamOf(
   const { name, port } = service;
   const object = services.get(name);
   if (object === undefined) return { problem: `Service "${name}" does not exist` };
-  const { spec } = serviceSchema.parse(object);
+  const { spec } = parseService(object);
   if (isIP(spec.clusterIP) === 0) return { problem: `Service "${name}" has no clusterIP` };
-  const ports = spec.ports ?? [];
-  const found = ports.find((one) => (port.name === '' ? one.port === port.number : one.name === port.name));
+  const found = spec.ports.find((one) => (port.name === '' ? one.port === port.number : one.name === port.name));
   const wanted = port.name === '' ? String(port.number) : port.name;
   if (found === undefined) return { problem: `Service "${name}" has no port ${wanted}` };
   const secure = found.port === 443 || found.name === 'https' || found.appProtocol === 'https';

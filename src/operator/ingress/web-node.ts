@@ -1,14 +1,12 @@
 /** Common parts of the reconcilers of Ingresses and Gateways, each of which has a single node. Effects only. */
 import { KubeRefusal } from '../kube-client.ts';
-import { FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
+import { KINDS, type KubeObject } from '../kube-object.ts';
 import type { Managed, ReconcilerDeps } from '../workload/reconciler.ts';
-import { stateSecretName, type NodeGroup, type Parent, proxyNodes } from '../workload/workload.ts';
+import { stateSecretName, type NodeGroup } from '../workload/workload.ts';
 import { readNodeState, secretData } from '../workload/node-state.ts';
-import { tagsIn } from '../service/classify.ts';
 import type { ServingNode } from './serve-config.ts';
 import type { TlsSecret } from './table.ts';
 import { SERVICES, SERVICES_BY_NAME } from '../indexes.ts';
-import { existingName } from '../workload/proxy.ts';
 
 /**
  * Interval at which the operator reads certificate Secrets, in milliseconds. The operator polls because it has the
@@ -19,26 +17,6 @@ const SECRET_POLL_MS = 60_000;
 /** Returns the time until the next reconciliation of a deployed resource. */
 export function nextPassMs(retryAfterMs: number | undefined, secrets: number): number | undefined {
   return secrets > 0 ? Math.min(retryAfterMs ?? Infinity, SECRET_POLL_MS) : retryAfterMs;
-}
-
-/** Describes the node of an Ingress or a Gateway. If its objects exist already, their name is reused. */
-export async function manageNode(
-  deps: ReconcilerDeps,
-  kind: 'Ingress' | 'Gateway',
-  parent: Parent,
-  metadata: Managed['metadata'] & { readonly annotations: Readonly<Record<string, string>> },
-): Promise<Managed> {
-  const group = proxyNodes({
-    kind,
-    parent,
-    uid: metadata.uid,
-    replicas: 1,
-    tags: tagsIn(metadata.annotations),
-    defaultTags: deps.options.defaultTags,
-    objectName: metadata.finalizers.includes(FINALIZER) ? await existingName(deps, parent) : undefined,
-  });
-  const own = kind === 'Ingress' ? KINDS.ingress : KINDS.gateway;
-  return { kind: own, finalizer: FINALIZER, group, tailnet: '', metadata };
 }
 
 /** @param secret Secret with the node's state */

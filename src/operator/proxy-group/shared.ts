@@ -1,9 +1,11 @@
 /** Common parts of the reconcilers of egress and ingress groups, whose nodes serve many Services. Effects. */
 import { FINALIZER, KINDS } from '../kube-object.ts';
 import {
+  createReconciler,
   report,
-  type Managed,
+  type Reconciler,
   type ReconcilerDeps,
+  type ReconcilerSpec,
   warn,
   type Observation,
 } from '../workload/reconciler.ts';
@@ -12,21 +14,35 @@ import { devicesOf, failed, succeeded } from '../workload/status.ts';
 import type { ProxyClass } from '../proxy-class/resource.ts';
 import type { Deployed } from '../workload/deploy.ts';
 import { hasJoined } from '../workload/readiness.ts';
-import { nodeName, sharedNodes } from './group.ts';
-import type { ProxyGroup } from './resource.ts';
+import { nodeName, nodeNames, sharedNodes } from './group.ts';
+import { parseProxyGroup, type ProxyGroup } from './resource.ts';
 import { availableIf } from './status.ts';
 import { privilegedClassOf } from '../workload/proxy.ts';
 
-/** Converts a group to the form that the common reconciler needs. */
-export function managedGroup({ options }: Pick<ReconcilerDeps, 'options'>, proxyGroup: ProxyGroup): Managed {
-  const { metadata, spec } = proxyGroup;
-  return {
+/** Creates the reconciler of the nodes of groups of one type. */
+export function createGroupReconciler(
+  deps: ReconcilerDeps,
+  type: 'egress' | 'ingress',
+  spec: Pick<ReconcilerSpec<ProxyGroup>, 'deployed' | 'deploy' | 'release' | 'removeMore'>,
+): Reconciler {
+  return createReconciler<ProxyGroup>(deps, {
     kind: KINDS.proxyGroup,
-    finalizer: FINALIZER,
-    group: sharedNodes(proxyGroup, options),
-    tailnet: spec.tailnet,
-    metadata,
-  };
+    parse(object) {
+      const proxyGroup = parseProxyGroup(object);
+      return proxyGroup.spec.type === type ? proxyGroup : undefined;
+    },
+    managed: (proxyGroup) => ({
+      kind: KINDS.proxyGroup,
+      finalizer: FINALIZER,
+      group: sharedNodes(proxyGroup, deps.options),
+      tailnet: proxyGroup.spec.tailnet,
+      metadata: proxyGroup.metadata,
+    }),
+    names: (proxyGroup, { group }) => nodeNames(proxyGroup, group),
+    notReady: (proxyGroup, reason, message) =>
+      report(deps, KINDS.proxyGroup, proxyGroup, { ProxyGroupReady: failed(`ProxyGroup${reason}`, message) }),
+    ...spec,
+  });
 }
 
 /**
@@ -64,9 +80,7 @@ export function proxyOfGroup(
   proxyGroup: ProxyGroup,
   duty: Duty,
 ): Proxy {
-  const { name } = proxyGroup.metadata;
   return {
-    parent: { type: 'proxygroup', namespace: options.namespace, name },
     group: sharedNodes(proxyGroup, options),
     duty,
     hostname: (ordinal) => nodeName(proxyGroup, ordinal),

@@ -14,14 +14,13 @@ export type Purpose =
 
 /** Returns the purpose of a Service: the kind of proxy that it needs, or none. */
 export function purposeOf(service: Service, servesUnclassed: boolean): Purpose {
-  const { metadata, spec } = service;
-  const { annotations } = metadata;
+  const { annotations } = service.metadata;
   // A Service of a ProxyGroup has no proxy of its own.
   if (isOfGroup(service)) return { kind: 'none' };
   const name = annotations[ANNOTATIONS.targetName];
   const address = addressIn(annotations);
   const outward = name !== undefined || address !== undefined;
-  if (!outward && !isExposed(annotations, spec, servesUnclassed)) return { kind: 'none' };
+  if (!outward && !isExposed(service, servesUnclassed)) return { kind: 'none' };
   const message = outward ? egressProblemOf(service, servesUnclassed) : problemOfNames(annotations);
   if (message !== undefined) return { kind: 'invalid', message };
   if (address !== undefined) return proxy({ kind: 'egress-address', address });
@@ -51,31 +50,14 @@ export function leadsOut(annotations: Readonly<Record<string, string>>): boolean
 }
 
 /** True if the Service is exposed to the tailnet. */
-export function isExposed(
-  annotations: Readonly<Record<string, string>>,
-  spec: LoadBalancerLike,
-  servesUnclassed: boolean,
-): boolean {
-  return isOurLoadBalancer(spec, servesUnclassed) || annotations[ANNOTATIONS.expose] === 'true';
+export function isExposed({ metadata, spec }: Service, servesUnclassed: boolean): boolean {
+  return isOurLoadBalancer(spec, servesUnclassed) || metadata.annotations[ANNOTATIONS.expose] === 'true';
 }
 
 /** Returns the problem of an egress Service, or undefined. */
-export function egressProblemOf(
-  { metadata, spec }: Pick<Service, 'metadata'> & { readonly spec: LoadBalancerLike },
-  servesUnclassed: boolean,
-): string | undefined {
-  const { annotations } = metadata;
-  return (
-    problemOfNames(annotations) ??
-    problemOfTarget(spec, {
-      name: annotations[ANNOTATIONS.targetName],
-      address: addressIn(annotations),
-      inward: isExposed(annotations, spec, servesUnclassed),
-    })
-  );
+export function egressProblemOf(service: Service, servesUnclassed: boolean): string | undefined {
+  return problemOfNames(service.metadata.annotations) ?? problemOfTarget(service, servesUnclassed);
 }
-
-type LoadBalancerLike = Pick<Service['spec'], 'type' | 'loadBalancerClass'>;
 
 /** Returns the purpose of a Service that is exposed to the tailnet. */
 function inwardPurpose({ spec }: Service): Purpose {
@@ -135,16 +117,11 @@ export function problemOfNames(annotations: Readonly<Record<string, string>>): s
         'hyphens, with commas between tags';
 }
 
-function problemOfTarget(
-  spec: LoadBalancerLike,
-  target: {
-    readonly name: string | undefined;
-    readonly address: string | undefined;
-    readonly inward: boolean;
-  },
-): string | undefined {
-  const { name, address, inward } = target;
-  if (inward) {
+function problemOfTarget(service: Service, servesUnclassed: boolean): string | undefined {
+  const { annotations } = service.metadata;
+  const name = annotations[ANNOTATIONS.targetName];
+  const address = addressIn(annotations);
+  if (isExposed(service, servesUnclassed)) {
     return (
       `the Service requests exposure and a tailnet target: remove ${ANNOTATIONS.expose} and the load ` +
       `balancer class, or ${name === undefined ? ANNOTATIONS.targetAddress : ANNOTATIONS.targetName}`
@@ -165,7 +142,7 @@ function problemOfTarget(
       'address: name the address of a tailnet node'
     );
   }
-  return spec.type === 'LoadBalancer'
+  return service.spec.type === 'LoadBalancer'
     ? `the Service leads to the tailnet and is of type LoadBalancer: make it ExternalName`
     : undefined;
 }

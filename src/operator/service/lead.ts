@@ -1,21 +1,12 @@
 /** Points a Service to its front or its proxy in the operator's namespace. Effects. */
 import type { KubeClient } from '../kube-client.ts';
 import { KINDS } from '../kube-object.ts';
-
-/** Fields of a Service that this module reads. */
-interface Leading {
-  readonly metadata: { readonly namespace?: string | undefined; readonly name: string; readonly uid: string };
-  readonly spec: {
-    readonly type: string;
-    readonly externalName: string;
-    readonly selector?: Readonly<Record<string, string>> | null | undefined;
-  };
-}
+import type { Service } from './resource.ts';
 
 /** @param externalName full name in the cluster DNS */
 export async function leadServiceTo(
   client: Pick<KubeClient, 'patch'>,
-  { metadata, spec }: Leading,
+  { metadata, spec }: Service,
   externalName: string,
 ): Promise<void> {
   const hasSelector = Object.keys(spec.selector ?? {}).length > 0;

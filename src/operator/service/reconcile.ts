@@ -17,9 +17,7 @@ import {
   labelSelector,
   stateSecretName,
   dnsLabel,
-  proxyNodes,
   type Duty,
-  type Proxy,
   parentLabels,
   type Parent,
 } from '../workload/workload.ts';
@@ -34,7 +32,7 @@ import { leadServiceTo } from './lead.ts';
 import { isExposed, isOfGroup, leadsOut, purposeOf, tagsIn } from './classify.ts';
 import { parseService, type LoadBalancerIngress, type Service } from './resource.ts';
 import { EGRESS_CONDITIONS, INGRESS_CONDITIONS, ingressOf } from './status.ts';
-import { classOf, deployProxy, existingName } from '../workload/proxy.ts';
+import { classOf, deployProxy, existingName, manageProxy } from '../workload/proxy.ts';
 
 /** Condition of a Service with its own proxy. */
 const READY = 'TailscaleProxyReady';
@@ -58,25 +56,16 @@ export function createServiceReconciler(deps: ReconcilerDeps): Reconciler {
 async function managed(deps: ReconcilerDeps, service: Service): Promise<Managed | undefined> {
   const { metadata } = service;
   const parent: Parent = { type: 'svc', namespace: metadata.namespace ?? '', name: metadata.name };
-  const objectName = metadata.finalizers.includes(FINALIZER) ? await existingName(deps, parent) : undefined;
-  // Egress groups use the same finalizer. Only an operator that serves egress groups may remove it.
-  if (objectName === undefined && isOfGroup(service)) {
+  const isMarked = metadata.finalizers.includes(FINALIZER);
+  if (isOfGroup(service) && !(isMarked && (await existingName(deps, parent)) !== undefined)) {
+    // Egress groups use the same finalizer. Only an operator that serves egress groups may remove it.
     if (!deps.options.reconciled.proxyGroups) return undefined;
     if (isActive(deps, service)) {
       await leaveOtherGroups(deps, parent, service);
       return undefined;
     }
   }
-  const group = proxyNodes({
-    kind: 'Service',
-    parent,
-    uid: metadata.uid,
-    replicas: 1,
-    tags: tagsIn(metadata.annotations),
-    defaultTags: deps.options.defaultTags,
-    objectName,
-  });
-  return { kind: KINDS.service, finalizer: FINALIZER, group, tailnet: '', metadata };
+  return manageProxy(deps, KINDS.service, 'svc', metadata, { tags: tagsIn(metadata.annotations) });
 }
 
 /** Removes the front of a group that the Service has left. */
@@ -114,13 +103,17 @@ async function deploy(
   }
   const { duty } = purpose;
   const forwards = isUnprivileged(answer.proxyClass)
-    ? planForwards(duty, service.spec.ports ?? [])
+    ? planForwards(duty, service.spec.ports)
     : undefined;
   if (forwards?.kind === 'impossible') return refuse(forwards.message);
   if (forwards?.unserved !== undefined)
     await warn(deps, resource, { reason: 'PortsNotServed', message: forwards.unserved });
   deps.metrics.services.add(service.metadata.uid);
-  const proxy = proxyOf(service, resource, forwards?.duty ?? duty);
+  const proxy = {
+    group: resource.group,
+    duty: forwards?.duty ?? duty,
+    hostname: () => hostnameOf(service),
+  };
   const deployed = await deployProxy(deps, proxy, answer.proxyClass, found);
   if (isEgress(duty)) {
     // The Service points to the name of the headless Service, which resolves to the pods of the proxy.
@@ -132,16 +125,6 @@ async function deploy(
     : shownByOthers(service);
   await reportReady(deps, service, verdictOf(duty, deployed, forwards?.unserved), ingress);
   return deployed.retryAfterMs;
-}
-
-function proxyOf({ metadata }: Service, { group }: Managed, duty: Duty): Proxy {
-  const namespace = metadata.namespace ?? '';
-  return {
-    parent: { type: 'svc', namespace, name: metadata.name },
-    group,
-    duty,
-    hostname: () => hostnameOf({ metadata }),
-  };
 }
 
 /** Hostname of the node. */
@@ -195,7 +178,7 @@ async function release(deps: ReconcilerDeps, service: Service, resource: Managed
   const { annotations } = service.metadata;
   const shownByUs = type !== 'LoadBalancer' || isOurLoadBalancer({ type, loadBalancerClass }, true);
   const exposedByGroup =
-    isOfGroup(service) && !leadsOut(annotations) && isExposed(annotations, service.spec, true);
+    isOfGroup(service) && !leadsOut(annotations) && isExposed(service, true);
   const shown = service.status.loadBalancer.ingress;
   const left = exposedByGroup ? await withoutNode(deps, service, resource) : shownByUs ? [] : shown;
   const types = [READY, ...EGRESS_CONDITIONS, ...(exposedByGroup ? [] : INGRESS_CONDITIONS)];

@@ -1,6 +1,6 @@
-/** Schema of the core Service. */
+/** Schema of the core Service. Objects in the cache contain only some of the fields. */
 import { z } from 'zod';
-import { conditionSchema, metadataSchema } from '../workload/schema.ts';
+import { conditionSchema, metadataSchema, nullableList } from '../workload/schema.ts';
 
 const ingressSchema = z.looseObject({ hostname: z.string().optional(), ip: z.string().optional() });
 
@@ -10,14 +10,18 @@ const serviceSchema = z.object({
     .object({
       type: z.string().default('ClusterIP'),
       clusterIP: z.string().default(''),
+      clusterIPs: z.array(z.string()).default([]),
       externalName: z.string().default(''),
       loadBalancerClass: z.string().optional(),
       selector: z.record(z.string(), z.string()).nullish(),
-      ports: z
-        .array(
-          z.object({ name: z.string().default(''), port: z.number(), protocol: z.string().default('TCP') }),
-        )
-        .nullish(),
+      ports: nullableList(
+        z.object({
+          name: z.string().default(''),
+          port: z.number(),
+          protocol: z.string().default('TCP'),
+          appProtocol: z.string().default(''),
+        }),
+      ),
     })
     .prefault({}),
   status: z

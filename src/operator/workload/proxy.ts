@@ -1,12 +1,21 @@
 /** Deploys the nodes of a proxy with the settings of its ProxyClass. Effects. */
-import { KINDS, type ResourceKind } from '../kube-object.ts';
+import { FINALIZER, KINDS, type ResourceKind } from '../kube-object.ts';
 import { configFiles } from './proxy-config.ts';
 import { headlessService, proxyStatefulSet } from './proxy-specs.ts';
 import { type Deployed, deployWorkload, type DesiredWorkload } from './deploy.ts';
-import { type Parent, parentLabels, type Proxy, labelSelector } from './workload.ts';
+import {
+  type Parent,
+  type ParentType,
+  type Proxy,
+  labelSelector,
+  objectNameOf,
+  parentLabels,
+  proxyNodes,
+  tagsOf,
+} from './workload.ts';
 import { withClass } from './class-specs.ts';
 import { UNPRIVILEGED, isUnprivileged } from './unprivileged.ts';
-import type { ReconcilerDeps, Observation } from './reconciler.ts';
+import type { Managed, ReconcilerDeps, Observation } from './reconciler.ts';
 import { type ProxyClass, parseProxyClass, isReady } from '../proxy-class/resource.ts';
 
 /** The ProxyClass of a proxy, or the reason why the proxy must wait for its class. */
@@ -70,6 +79,27 @@ export async function existingName(
     );
   }
   return first;
+}
+
+/** Describes the nodes of a resource that has its own proxy. If its objects exist already, their name is reused. */
+export async function manageProxy(
+  deps: Pick<ReconcilerDeps, 'client' | 'options'>,
+  kind: ResourceKind,
+  type: ParentType,
+  metadata: Managed['metadata'],
+  more: { readonly tags: readonly string[]; readonly replicas?: number; readonly tailnet?: string },
+): Promise<Managed> {
+  const { tags, replicas = 1, tailnet = '' } = more;
+  const { name, uid } = metadata;
+  const parent = { type, namespace: metadata.namespace ?? deps.options.namespace, name };
+  const existing = metadata.finalizers.includes(FINALIZER) ? await existingName(deps, parent) : undefined;
+  const group = proxyNodes(kind.kind, parent, {
+    name: existing ?? objectNameOf(parent),
+    uid,
+    replicas,
+    tags: tagsOf(tags, deps.options.defaultTags),
+  });
+  return { kind, finalizer: FINALIZER, group, tailnet, metadata };
 }
 
 /** @throws TailcastError `OBJECT_NOT_OURS`, `CONTROL_FAILED`; KubeRefusal. */

@@ -27,6 +27,7 @@ export const metadataSchema = z.object({
   labels: textMap,
   annotations: textMap,
   finalizers: z.array(z.string()).default([]),
+  creationTimestamp: z.string().default(''),
   deletionTimestamp: z.string().optional(),
 });
 

@@ -51,7 +51,8 @@ export interface SpecOptions {
 
 /** The resource to which created objects belong. */
 export interface ObjectOwner {
-  readonly kind: 'Recorder' | 'ProxyGroup' | 'Service' | 'Ingress' | 'Gateway' | 'Connector' | 'DNSConfig';
+  /** Kind of the resource, such as `Recorder`. */
+  readonly kind: string;
   /** Name of the StatefulSet, and prefix of other names; for a DNSConfig, the name of the resource. */
   readonly name: string;
   readonly uid: string;
@@ -314,7 +315,6 @@ export interface NodeOrders {
 }
 
 export interface Proxy {
-  readonly parent: Parent;
   readonly group: NodeGroup;
   readonly duty: Duty;
   /** Returns the hostname of a replica's node. */
@@ -341,30 +341,14 @@ export function dnsLabel(name: string): string {
   return shortened(name.replaceAll('.', '-'), 63);
 }
 
-export interface ProxyGroupOptions {
-  readonly kind: 'Service' | 'Ingress' | 'Gateway' | 'Connector';
-  readonly parent: Parent;
-  readonly uid: string;
-  readonly replicas: number;
-  readonly tags: readonly string[];
-  readonly defaultTags: readonly string[];
-  /** Name of the existing objects, if there are any. */
-  readonly objectName: string | undefined;
-}
-
 /** Returns the nodes of a proxy. Their ServiceAccount may store the state of the nodes and write events. */
-export function proxyNodes({ kind, parent, uid, replicas, ...options }: ProxyGroupOptions): NodeGroup {
-  const name = options.objectName ?? objectNameOf(parent);
-  return {
-    kind,
-    name,
-    uid,
-    owned: false,
-    replicas,
-    tags: tagsOf(options.tags, options.defaultTags),
-    labels: parentLabels(parent),
-    account: { name, annotations: {}, shared: false },
-  };
+export function proxyNodes(
+  kind: string,
+  parent: Parent,
+  more: Pick<NodeGroup, 'name' | 'uid' | 'replicas' | 'tags'>,
+): NodeGroup {
+  const account = { name: more.name, annotations: {}, shared: false };
+  return { ...more, kind, owned: false, labels: parentLabels(parent), account };
 }
 
 function digest(text: string): string {

@@ -13,16 +13,8 @@ const INGRESS: Duty = { kind: 'ingress', address: '10.96.0.10' };
 const parent = { type: 'svc', namespace: 'prod', name: 'web' } as const;
 
 function proxy(duty: Duty): Proxy {
-  const group = proxyNodes({
-    kind: 'Service',
-    parent,
-    uid: 'uid-1',
-    replicas: 1,
-    tags: [],
-    defaultTags: ['tag:k8s'],
-    objectName: undefined,
-  });
-  return { parent, group, duty, hostname: () => 'web' };
+  const nodes = { name: 'ts-web', uid: 'uid-1', replicas: 1, tags: ['tag:k8s'] };
+  return { group: proxyNodes('Service', parent, nodes), duty, hostname: () => 'web' };
 }
 
 const proxyClass = (spec: object, generation = 1) =>
