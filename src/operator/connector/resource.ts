@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import type { KubeObject } from '../kube-object.ts';
 import { networkOf } from '../networks.ts';
-import { conditionSchema, metadataSchema } from '../workload/schema.ts';
+import { metadataSchema, statusSchema } from '../workload/schema.ts';
 
 const connectorSchema = z.object({
   metadata: metadataSchema,
@@ -19,19 +19,7 @@ const connectorSchema = z.object({
       appConnector: z.object({ routes: z.array(z.string()).default([]) }).optional(),
     })
     .prefault({}),
-  status: z
-    .object({
-      conditions: z.array(conditionSchema).default([]),
-      subnetRoutes: z.string().default(''),
-      isExitNode: z.boolean().default(false),
-      isAppConnector: z.boolean().default(false),
-      hostname: z.string().default(''),
-      tailnetIPs: z.array(z.string()).default([]),
-      devices: z
-        .array(z.object({ hostname: z.string(), tailnetIPs: z.array(z.string()).optional() }))
-        .default([]),
-    })
-    .prefault({}),
+  status: statusSchema,
 });
 
 export type Connector = z.infer<typeof connectorSchema>;

@@ -1,6 +1,6 @@
 /** Schema of the `DNSConfig` custom resource (`tailscale.com/v1alpha1`). CRD: `deploy/crds/dnsconfig.yaml`. */
 import { z } from 'zod';
-import { podFields, conditionSchema, metadataSchema } from '../workload/schema.ts';
+import { podFields, metadataSchema, statusSchema } from '../workload/schema.ts';
 
 /** Annotations of a DNSConfig. */
 export const DNS_ANNOTATIONS = {
@@ -27,12 +27,7 @@ const dnsConfigSchema = z.object({
         .prefault({}),
     })
     .prefault({}),
-  status: z
-    .object({
-      conditions: z.array(conditionSchema).default([]),
-      nameserver: z.object({ ip: z.string() }).optional(),
-    })
-    .prefault({}),
+  status: statusSchema,
 });
 
 export type DnsConfig = z.infer<typeof dnsConfigSchema>;

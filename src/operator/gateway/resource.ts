@@ -1,7 +1,7 @@
 /** Schemas of GatewayClasses, Gateways and HTTPRoutes of `gateway.networking.k8s.io/v1`. */
 import { z } from 'zod';
 import { FINALIZER, type KubeObject } from '../kube-object.ts';
-import { conditionSchema, nullableList, metadataSchema } from '../workload/schema.ts';
+import { conditionSchema, nullableList, metadataSchema, statusSchema } from '../workload/schema.ts';
 import { dnsLabel } from '../workload/workload.ts';
 import { ANNOTATIONS } from '../service/predicates.ts';
 
@@ -17,7 +17,7 @@ const classSchema = z.object({
   spec: z
     .object({ controllerName: z.string().default(''), parametersRef: z.unknown().optional() })
     .prefault({}),
-  status: z.object({ conditions }).prefault({}),
+  status: statusSchema,
 });
 
 // Unknown fields are kept, so that the operator can report unsupported fields.

@@ -5,7 +5,7 @@ import type {
   V1TopologySpreadConstraint,
 } from '@kubernetes/client-node';
 import { z } from 'zod';
-import { containerSchema, passed, podFields, conditionSchema, metadataSchema, textMap } from '../workload/schema.ts';
+import { containerSchema, passed, podFields, metadataSchema, statusSchema, textMap } from '../workload/schema.ts';
 
 const tailscaleContainerSchema = containerSchema.extend({
   debug: z.object({ enable: z.boolean().default(false) }).prefault({}),
@@ -43,7 +43,7 @@ const proxyClassSchema = z.object({
       staticEndpoints: z.custom<object>().optional(),
     })
     .prefault({}),
-  status: z.object({ conditions: z.array(conditionSchema).default([]) }).prefault({}),
+  status: statusSchema,
 });
 
 export type ProxyClass = z.infer<typeof proxyClassSchema>;

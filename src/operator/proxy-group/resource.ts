@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import type { KubeObject } from '../kube-object.ts';
 import { problemOfListeners } from '../workload/pod-specs.ts';
-import { conditionSchema, metadataSchema } from '../workload/schema.ts';
+import { metadataSchema, statusSchema } from '../workload/schema.ts';
 
 /** Annotations for settings without a field in the ProxyGroup. */
 export const ANNOTATIONS = {
@@ -27,15 +27,7 @@ const proxyGroupSchema = z.object({
       .object({ mode: z.enum(['auth', 'noauth']).default('auth'), hostname: z.string().default('') })
       .prefault({}),
   }),
-  status: z
-    .object({
-      conditions: z.array(conditionSchema).default([]),
-      devices: z
-        .array(z.object({ hostname: z.string(), tailnetIPs: z.array(z.string()).optional() }))
-        .default([]),
-      url: z.string().optional(),
-    })
-    .prefault({}),
+  status: statusSchema,
 });
 
 export type ProxyGroup = z.infer<typeof proxyGroupSchema>;

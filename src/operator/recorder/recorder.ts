@@ -6,7 +6,7 @@ import type { V1PodSecurityContext } from '@kubernetes/client-node';
 import { z } from 'zod';
 import { isAnnotationKey, type KubeObject } from '../kube-object.ts';
 import { problemOfListeners } from '../workload/pod-specs.ts';
-import { containerSchema, passed, podFields, conditionSchema, metadataSchema, textMap } from '../workload/schema.ts';
+import { containerSchema, passed, podFields, metadataSchema, statusSchema, textMap } from '../workload/schema.ts';
 import {
   belongsTo,
   groupLabels,
@@ -52,12 +52,6 @@ const s3Schema = z.object({
   credentials: z.object({ secret: z.object({ name: z.string().default('') }).prefault({}) }).prefault({}),
 });
 
-const deviceSchema = z.object({
-  hostname: z.string(),
-  tailnetIPs: z.array(z.string()).optional(),
-  url: z.string().optional(),
-});
-
 const recorderSchema = z.object({
   metadata: metadataSchema,
   spec: z
@@ -70,9 +64,7 @@ const recorderSchema = z.object({
       statefulSet: z.object({ labels: textMap, annotations: textMap, pod: podSchema }).prefault({}),
     })
     .prefault({}),
-  status: z
-    .object({ conditions: z.array(conditionSchema).default([]), devices: z.array(deviceSchema).default([]) })
-    .prefault({}),
+  status: statusSchema,
 });
 
 type Resource = z.infer<typeof recorderSchema>;

@@ -4,7 +4,7 @@ import { errorText } from '../../errors.ts';
 import { FINALIZER, KINDS } from '../kube-object.ts';
 import { secretData } from '../workload/node-state.ts';
 import { removeFinalizer, report, type Reconciler, type ReconcilerDeps } from '../workload/reconciler.ts';
-import { conditionSchema, metadataSchema } from '../workload/schema.ts';
+import { metadataSchema, statusSchema } from '../workload/schema.ts';
 import { failed, succeeded, type Verdict } from '../workload/status.ts';
 import { credentialsProblem } from './credentials.ts';
 import type { Tailnets } from './tailnets.ts';
@@ -20,7 +20,7 @@ const NO_KEY = 'tailcast-scope-check';
 const tailnetSchema = z.object({
   metadata: metadataSchema,
   spec: z.object({ credentials: z.object({ secretName: z.string() }) }),
-  status: z.object({ conditions: z.array(conditionSchema).default([]) }).prefault({}),
+  status: statusSchema,
 });
 
 type Tailnet = z.infer<typeof tailnetSchema>;

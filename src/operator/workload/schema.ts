@@ -40,6 +40,11 @@ export const conditionSchema = z.object({
   observedGeneration: z.number().optional(),
 });
 
+/** Status of which only the conditions are parsed. Other fields are kept, so that a write can be skipped. */
+export const statusSchema = z
+  .looseObject({ conditions: z.array(conditionSchema).default([]) })
+  .prefault({});
+
 /** Schema for a value of a core type, which is passed on unchanged, because the API server has already validated it. */
 export const passed = <T>() => z.custom<T>().optional();
 
