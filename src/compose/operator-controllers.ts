@@ -89,8 +89,7 @@ export function controllersOf(
   if (reconciled.connectors)
     specs.set('Connector', connectorController(createConnectorReconciler(deps), options));
   if (reconciled.dnsConfigs) specs.set('DNSConfig', dnsController(createDnsReconciler(deps), options));
-  if (reconciled.ingresses)
-    specs.set('Ingress', ingressController(createIngressReconciler(deps), options));
+  if (reconciled.ingresses) specs.set('Ingress', ingressController(createIngressReconciler(deps), options));
   if (reconciled.gateways) {
     specs.set('GatewayClass', gatewayClassController(createGatewayClassReconciler(deps)));
     specs.set('Gateway', gatewayController(createGatewayReconciler(deps), options));
@@ -100,7 +99,6 @@ export function controllersOf(
     specs.set('ProxyGroupPolicy', policyController(createProxyGroupPolicyReconciler(deps)));
     for (const [name, spec] of groupControllers(deps)) specs.set(name, spec);
   }
-  if (reconciled.services)
-    specs.set('Service', serviceController(createServiceReconciler(deps), options));
+  if (reconciled.services) specs.set('Service', serviceController(createServiceReconciler(deps), options));
   return specs;
 }

@@ -6,5 +6,10 @@ export interface Clock extends Timer {
   now(): number;
 }
 
+/** Current time in RFC 3339 with seconds, the format of Kubernetes. */
+export function timeOf(clock: Pick<Clock, 'now'>): string {
+  return new Date(clock.now()).toISOString().replace(/\.\d+Z$/, 'Z');
+}
+
 /** The machine's clock. */
 export const systemClock: Clock = { ...systemTimer, now: Date.now };

@@ -5,7 +5,7 @@
 import { BoundedMap } from '../bounded-map.ts';
 import { errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
-import type { Clock } from './clock.ts';
+import { timeOf, type Clock } from './clock.ts';
 import type { KubeClient } from './kube-client.ts';
 import { KINDS, shortened, type ResourceKind } from './kube-object.ts';
 
@@ -60,7 +60,7 @@ export function createEventRecorder(options: {
       const before = recent.get(key);
       const now = clock.now();
       if (before !== undefined && now - before.atMs < REPEAT_AFTER_MS) return;
-      const time = new Date(now).toISOString().replace(/\.\d+Z$/, 'Z');
+      const time = timeOf(clock);
       try {
         if (before === undefined) {
           const name = `${shortened(about.name, MAX_SUBJECT_NAME)}.${options.createId()}`;

@@ -7,7 +7,7 @@ import { jsonOrUndefined } from '../wire/json-value.ts';
 import type { ClusterConnection } from './cluster-connection.ts';
 import { readTextLines } from '../wire/lines.ts';
 import {
-  kindOf,
+  knownKindOf,
   parseObject,
   pathOf,
   type DesiredObject,
@@ -236,8 +236,7 @@ function readCalls(
 function writes(call: Call): Pick<KubeClient, 'apply' | 'create' | 'review' | 'patch' | 'remove'> {
   return {
     async apply(object, signal) {
-      const kind = kindOf(object);
-      if (kind === undefined) throw new TypeError(`${object.apiVersion} ${object.kind} is not a known kind`);
+      const kind = knownKindOf(object);
       const { namespace, name } = object.metadata;
       return parseObject(
         await call({

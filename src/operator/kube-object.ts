@@ -145,6 +145,13 @@ export function kindOf(object: Pick<KubeObject, 'apiVersion' | 'kind'>): Resourc
   );
 }
 
+/** Returns the entry of {@link KINDS} for an object. @throws TypeError for another kind */
+export function knownKindOf(object: Pick<KubeObject, 'apiVersion' | 'kind'>): ResourceKind {
+  const known = kindOf(object);
+  if (known === undefined) throw new TypeError(`${object.apiVersion} ${object.kind} is not a known kind`);
+  return known;
+}
+
 /**
  * Checks that a value from the API server has the common fields.
  *
@@ -185,6 +192,11 @@ export function shortened(text: string, limit: number): string {
 /** Returns the label value for an object's name. Long names are shortened. */
 export function labelValue(name: string): string {
   return shortened(name, MAX_LABEL);
+}
+
+/** True if the text is a DNS label in lower case, such as a hostname. */
+export function isDnsLabel(text: string): boolean {
+  return /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/.test(text);
 }
 
 /** True if Kubernetes accepts the text as the value of a label. */

@@ -4,22 +4,6 @@ import { createMakers } from '../observe/metric-makers.ts';
 
 export type OperatorMetrics = ReturnType<typeof createOperatorMetrics>;
 
-/** Creates the sets for the uids of deployed resources, one set for each kind. */
-function createDeployed() {
-  return {
-    recorders: new Set<string>(),
-    /** Groups of gateways. */
-    proxyGroups: new Set<string>(),
-    /** Services with their own proxy. */
-    services: new Set<string>(),
-    ingresses: new Set<string>(),
-    gateways: new Set<string>(),
-    connectors: new Set<string>(),
-    egressGroups: new Set<string>(),
-    ingressGroups: new Set<string>(),
-  };
-}
-
 /**
  * If the reference (Tailscale's operator) has a gauge for a kind of resource, tailcast's gauge for this kind has the
  * same name.
@@ -28,32 +12,27 @@ export function createOperatorMetrics(options: { readonly processMetrics?: boole
   const registry = new Registry();
   if (options.processMetrics === true) collectDefaultMetrics({ register: registry });
   const { counter, labelled, gauge } = createMakers(registry);
-  const deployed = createDeployed();
+  /** Creates a set for uids of deployed resources, and a gauge that shows its size. */
+  function uids(name: string, help: string): Set<string> {
+    const set = new Set<string>();
+    gauge(name, help, () => set.size);
+    return set;
+  }
+  const deployed = {
+    recorders: uids('k8s_recorder_resources', 'Deployed Recorder resources.'),
+    /** Groups of gateways. */
+    proxyGroups: uids(
+      'k8s_proxygroup_kube_apiserver_resources',
+      'Deployed ProxyGroup resources of type kube-apiserver.',
+    ),
+    services: uids('tailcast_operator_services', 'Services with their own proxy.'),
+    ingresses: uids('k8s_ingress_resources', 'Ingresses with their own proxy.'),
+    gateways: uids('tailcast_operator_gateways', 'Gateway resources with their own proxy.'),
+    connectors: uids('k8s_connector_resources', 'Deployed Connector resources.'),
+    egressGroups: uids('k8s_proxygroup_egress_resources', 'Deployed ProxyGroup resources of type egress.'),
+    ingressGroups: uids('k8s_proxygroup_ingress_resources', 'Deployed ProxyGroup resources of type ingress.'),
+  };
   let pending = (): number => 0;
-  gauge('k8s_recorder_resources', 'Deployed Recorder resources.', () => deployed.recorders.size);
-  gauge(
-    'k8s_proxygroup_kube_apiserver_resources',
-    'Deployed ProxyGroup resources of type kube-apiserver.',
-    () => deployed.proxyGroups.size,
-  );
-  gauge('k8s_ingress_resources', 'Ingresses with their own proxy.', () => deployed.ingresses.size);
-  gauge('k8s_connector_resources', 'Deployed Connector resources.', () => deployed.connectors.size);
-  gauge(
-    'k8s_proxygroup_egress_resources',
-    'Deployed ProxyGroup resources of type egress.',
-    () => deployed.egressGroups.size,
-  );
-  gauge(
-    'k8s_proxygroup_ingress_resources',
-    'Deployed ProxyGroup resources of type ingress.',
-    () => deployed.ingressGroups.size,
-  );
-  gauge('tailcast_operator_services', 'Services with their own proxy.', () => deployed.services.size);
-  gauge(
-    'tailcast_operator_gateways',
-    'Gateway resources with their own proxy.',
-    () => deployed.gateways.size,
-  );
   gauge('tailcast_operator_pending', 'Queued resources and resources in reconciliation.', () => pending());
   return {
     registry,

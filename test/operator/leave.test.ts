@@ -38,14 +38,7 @@ afterEach(() => bench.close());
 function controllersWith(deps: ReconcilerDeps): ReadonlyMap<string, ControllerSpec> {
   return new Map([
     ['Recorder', ownerController('Recorder', createRecorderReconciler(deps), OPTIONS)],
-    [
-      'ProxyGroup',
-      ownerController(
-        'ProxyGroup',
-        createProxyGroupReconciler(deps),
-        OPTIONS,
-      ),
-    ],
+    ['ProxyGroup', ownerController('ProxyGroup', createProxyGroupReconciler(deps), OPTIONS)],
     ['EgressNodes', egressNodesController(createEgressNodesReconciler(deps), OPTIONS)],
     ['EgressServices', egressServicesController(createEgressReconciler(deps), OPTIONS)],
     ['Connector', connectorController(createConnectorReconciler(deps), OPTIONS)],

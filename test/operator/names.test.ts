@@ -338,9 +338,7 @@ describe('the name of a node', () => {
   it('is given to one of two that ask at the same moment', async () => {
     putService('prod', 'a', named('shop'));
     putService('dev', 'a', named('shop'));
-    const passes = ['prod/a', 'dev/a'].map((name) =>
-      createServiceReconciler(bench.deps()).reconcile(name),
-    );
+    const passes = ['prod/a', 'dev/a'].map((name) => createServiceReconciler(bench.deps()).reconcile(name));
     await Promise.all(passes);
     expect(bench.names()).toHaveLength(1);
     const refusals = bench.events().filter((event) => event.startsWith('ServiceNameTaken'));

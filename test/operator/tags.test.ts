@@ -171,9 +171,7 @@ describe('tags of gateways and recorders', () => {
     bench.put(KINDS.proxyGroup, { name: 'net' }, { type, tags: ['tag:trusted'] });
     const deps = depsWith();
     const reconciler =
-      type === 'egress'
-        ? createEgressNodesReconciler(deps)
-        : createIngressGroupReconciler(deps);
+      type === 'egress' ? createEgressNodesReconciler(deps) : createIngressGroupReconciler(deps);
     await reconciler.reconcile('net');
     expect(bench.control.keys.size).toBe(0);
     expect(bench.events().join()).toContain('ProxyGroupTagsNotAllowed');

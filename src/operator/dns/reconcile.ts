@@ -4,11 +4,17 @@ import { errorText, TailcastError } from '../../errors.ts';
 import { olderFirst } from '../../kube/object-age.ts';
 import { frontSelector } from '../egress-group/member.ts';
 import { KubeRefusal } from '../kube-client.ts';
-import { kindOf, KINDS, type DesiredObject, type KubeObject, type ResourceKind } from '../kube-object.ts';
+import {
+  KINDS,
+  knownKindOf,
+  type DesiredObject,
+  type KubeObject,
+  type ResourceKind,
+} from '../kube-object.ts';
 import { report, type Reconciler, type ReconcilerDeps, warn, writeStatus } from '../workload/reconciler.ts';
 import { failed, succeeded, type Verdict } from '../workload/status.ts';
 import { applyChanged, assertOwned } from '../workload/apply.ts';
-import { removeObject } from '../workload/cleanup.ts';
+import { removeExact, removeOwned } from '../workload/cleanup.ts';
 import { namesByOwner } from '../workload/names.ts';
 import { typeSelector } from '../workload/workload.ts';
 import { settleCoreDns } from './coredns.ts';
@@ -141,8 +147,7 @@ async function putService(deps: ReconcilerDeps, dnsConfig: DnsConfig): Promise<K
   const existing = await deps.client.get(KINDS.service, { namespace, name });
   if (existing !== undefined && wanted !== '' && addressOf(existing) !== wanted) {
     assertOwned(dnsOwner(dnsConfig), existing);
-    const { uid } = existing.metadata;
-    await deps.client.remove(KINDS.service, { namespace, name }, { uid });
+    await removeExact(deps, existing);
   }
   return put(deps, dnsConfig, desired);
 }
@@ -153,10 +158,8 @@ async function put(
   dnsConfig: DnsConfig,
   desired: DesiredObject,
 ): Promise<KubeObject> {
-  const kind = kindOf(desired);
-  if (kind === undefined) throw new TypeError(`${desired.kind} is not a known kind`);
   const { namespace, name } = desired.metadata;
-  const existing = await client.get(kind, { namespace, name });
+  const existing = await client.get(knownKindOf(desired), { namespace, name });
   return applyChanged(client, desired, existing, dnsOwner(dnsConfig));
 }
 
@@ -168,15 +171,10 @@ async function takeDown(deps: ReconcilerDeps, dnsConfig: DnsConfig): Promise<voi
   const { metadata } = dnsConfig;
   await settleCoreDns(client, dnsConfig, undefined);
   if (metadata.deletionTimestamp !== undefined) return;
-  const mine: readonly (readonly [ResourceKind, string])[] = [
-    [KINDS.deployment, NAMESERVER],
-    [KINDS.service, NAMESERVER],
-    [KINDS.configMap, RECORDS],
-    [KINDS.serviceAccount, NAMESERVER],
-  ];
-  for (const [kind, name] of mine) {
-    const object = await client.get(kind, { namespace: options.namespace, name });
-    await removeObject(deps, dnsOwner(dnsConfig), kind, object);
+  const { namespace } = options;
+  for (const kind of [KINDS.deployment, KINDS.service, KINDS.configMap, KINDS.serviceAccount]) {
+    const name = kind === KINDS.configMap ? RECORDS : NAMESERVER;
+    await removeOwned(deps, dnsOwner(dnsConfig), await client.get(kind, { namespace, name }));
   }
   await writeStatus(deps, KINDS.dnsConfig, dnsConfig, { conditions: [], nameserver: null });
 }

@@ -89,7 +89,7 @@ function claimsOf(standing: Standing): readonly Claim[] {
       claims.push({ by: set, name: target, addresses: readyAddresses(set.metadata.name, standing.slices) });
     const address = annotations[`${LAST_SET}cluster-ip`];
     const secret = standing.secrets.get(stateSecretName(set.metadata.name, 0));
-    const name = secret === undefined ? undefined : readNodeState(secret).dnsName;
+    const name = readNodeState(secret).dnsName;
     if (address === undefined || name === undefined) continue;
     // The pod can write any name into its Secret, so only names that the Service owns are used.
     const owned = standing.owned.get(selector.matchLabels['app'] ?? '') ?? [];

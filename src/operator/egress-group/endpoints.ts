@@ -43,8 +43,8 @@ export interface GroupPod extends GatedPod {
 /** @param secret state Secret of the pod */
 export function readPod(object: KubeObject, secret: KubeObject | undefined): GroupPod {
   const pod = readGatedPod(object, GATE);
-  const text = secret === undefined ? undefined : secretData(secret).get(SERVICES_KEY);
-  const report = text === undefined ? undefined : reportSchema.safeParse(jsonOrUndefined(text)).data;
+  const text = secretData(secret).get(SERVICES_KEY) ?? '';
+  const report = reportSchema.safeParse(jsonOrUndefined(text)).data;
   return { ...pod, report: report !== undefined && isBy(pod, report) ? report : undefined };
 }
 

@@ -1,6 +1,7 @@
-/** Reads and removes the front Services of an egress group in the cluster. Effects. */
+/** Removes the front Services of an egress group in the cluster. Effects. */
 import type { KubeClient } from '../kube-client.ts';
-import { KINDS, type KubeObject } from '../kube-object.ts';
+import { KINDS } from '../kube-object.ts';
+import { removeExact } from '../workload/cleanup.ts';
 import type { SpecOptions } from '../workload/workload.ts';
 import { frontSelector } from './member.ts';
 
@@ -17,14 +18,6 @@ export async function removeFronts(deps: FrontDeps, group: string): Promise<void
     metadataOnly: true,
   };
   for (const front of (await deps.client.list(KINDS.service, scope)).items) {
-    await removeFront(deps, front);
+    await removeExact(deps, front);
   }
-}
-
-/** Removes the front of one Service. */
-export async function removeFront(
-  { client }: FrontDeps,
-  { metadata: { namespace, name, uid } }: KubeObject,
-): Promise<void> {
-  await client.remove(KINDS.service, { namespace, name }, { uid });
 }

@@ -4,16 +4,11 @@
  */
 import { SERVICES, SERVICES_BY_GROUP } from '../indexes.ts';
 import { FINALIZER, KINDS, type KubeObject, type ResourceKind } from '../kube-object.ts';
-import {
-  addFinalizer,
-  report,
-  type Reconciler,
-  type ReconcilerDeps,
-  warn,
-} from '../workload/reconciler.ts';
+import { addFinalizer, report, type Reconciler, type ReconcilerDeps, warn } from '../workload/reconciler.ts';
 import { labelSelector, problemOfName, type NodeGroup } from '../workload/workload.ts';
 import { forEachMember, throwFirst } from '../workload/for-each-member.ts';
 import { applyChanged } from '../workload/apply.ts';
+import { removeExact } from '../workload/cleanup.ts';
 import { sharedNodes } from '../proxy-group/group.ts';
 import { isEgressGroup, parseProxyGroup, type ProxyGroup } from '../proxy-group/resource.ts';
 import { ANNOTATIONS } from '../service/predicates.ts';
@@ -31,7 +26,7 @@ import {
   type GroupPod,
   type Serving,
 } from './endpoints.ts';
-import { removeFront, removeFronts } from './fronts.ts';
+import { removeFronts } from './fronts.ts';
 import {
   assignPorts,
   frontObject,
@@ -165,7 +160,7 @@ interface Prepared {
 }
 
 async function serve(deps: ReconcilerDeps, seen: Seen): Promise<number | undefined> {
-  for (const front of seen.leaving) await removeFront(deps, front.object);
+  for (const front of seen.leaving) await removeExact(deps, front.object);
   const prepared = await prepareAll(deps, seen);
   const { fronts, serving, failure } = prepared;
   const unresolved = [...serving.values()].some((one) => one.unresolved > 0);
@@ -188,10 +183,7 @@ async function serve(deps: ReconcilerDeps, seen: Seen): Promise<number | undefin
 }
 
 /** Prepares each Service. If this fails for one Service, the other Services are still prepared. */
-async function prepareAll(
-  deps: ReconcilerDeps,
-  { group, members, pods, ...seen }: Seen,
-): Promise<Prepared> {
+async function prepareAll(deps: ReconcilerDeps, { group, members, pods, ...seen }: Seen): Promise<Prepared> {
   const fronts = new Map(seen.fronts);
   const refusals = new Map<string, MemberVerdicts>();
   const failure = await forEachMember(deps, members, keyOfMember, async (member) => {

@@ -28,15 +28,18 @@ export function memberVerdictsOf(
       'EgressSvcConfigured',
       `Service configured for ProxyGroup ${group}`,
     ),
-    TailscaleEgressSvcReady: readiness(`${complete}/${replicas} pods of ProxyGroup ${group} forward to ${target}`, {
-      complete,
-      replicas,
-      unresolved:
-        unresolved > 0
-          ? `; ${target} is not known in the tailnet: check the name, and that the policy lets the group's ` +
-            'tags reach it'
-          : '',
-    }),
+    TailscaleEgressSvcReady: readiness(
+      `${complete}/${replicas} pods of ProxyGroup ${group} forward to ${target}`,
+      {
+        complete,
+        replicas,
+        unresolved:
+          unresolved > 0
+            ? `; ${target} is not known in the tailnet: check the name, and that the policy lets the group's ` +
+              'tags reach it'
+            : '',
+      },
+    ),
   };
 }
 

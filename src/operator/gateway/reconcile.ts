@@ -2,6 +2,7 @@
  * Reconciles one Gateway of the operator's class: its node, and the status of the Gateway and its HTTPRoutes. Effects
  * only.
  */
+import { timeOf } from '../clock.ts';
 import { HTTP_ROUTES, ROUTES_BY_GATEWAY } from '../indexes.ts';
 import { FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
 import type { TlsSecret } from '../ingress/table.ts';
@@ -15,7 +16,6 @@ import {
 } from '../ingress/web-node.ts';
 import {
   REFUSED_RETRY_MS,
-  timeOf,
   type Managed,
   type Reconciler,
   type ReconcilerDeps,

@@ -1,6 +1,6 @@
 /** Schemas of GatewayClasses, Gateways and HTTPRoutes of `gateway.networking.k8s.io/v1`. */
 import { z } from 'zod';
-import { FINALIZER, type KubeObject } from '../kube-object.ts';
+import { FINALIZER, isDnsLabel, type KubeObject } from '../kube-object.ts';
 import { conditionSchema, nullableList, metadataSchema, statusSchema } from '../workload/schema.ts';
 import { dnsLabel } from '../workload/workload.ts';
 import { ANNOTATIONS } from '../service/predicates.ts';
@@ -161,7 +161,7 @@ export function isGatewayOfInterest(object: KubeObject, classes: readonly KubeOb
 /** Hostname of the Gateway's node. */
 export function gatewayHostname({ metadata }: Gateway): string {
   const wanted = metadata.annotations[ANNOTATIONS.hostname] ?? '';
-  if (/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/.test(wanted)) return wanted;
+  if (isDnsLabel(wanted)) return wanted;
   return dnsLabel(`${metadata.namespace ?? ''}-${metadata.name}-gateway`);
 }
 

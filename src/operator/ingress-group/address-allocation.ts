@@ -1,8 +1,8 @@
 /** Allocates and releases addresses of the members of a group. Effects. */
 import { errorText } from '../../errors.ts';
 import type { Sequence } from '../../async/sequence.ts';
-import type { TailnetControl, TailnetServices } from '../auth-keys.ts';
-import { kindOf, KINDS, type KubeObject } from '../kube-object.ts';
+import type { TailnetServices } from '../auth-keys.ts';
+import { KINDS, knownKindOf, type KubeObject } from '../kube-object.ts';
 import type { ReconcilerDeps } from '../workload/reconciler.ts';
 import { labelSelector, type NodeGroup } from '../workload/workload.ts';
 import { forEachMember } from '../workload/for-each-member.ts';
@@ -18,7 +18,7 @@ import {
 } from './allocations.ts';
 import { listAllocations } from './candidates.ts';
 import type { GroupMember } from './member.ts';
-import { decideTailnetService, belongsToMember, tailnetServiceName } from './tailnet-service.ts';
+import { decideTailnetService, tailnetServiceName } from './tailnet-service.ts';
 
 type Deps = Pick<ReconcilerDeps, 'client' | 'options' | 'log' | 'signal'>;
 
@@ -143,22 +143,6 @@ async function grantService(
 }
 
 /**
- * Removes Tailscale Services that the group no longer serves.
- *
- * @param keep names of the Tailscale Services that the group still serves
- */
-export async function leaveServices(
-  { services }: TailnetControl,
-  uid: string,
-  keep: ReadonlySet<string>,
-): Promise<void> {
-  if (services === undefined) return;
-  for (const service of await services.list()) {
-    if (!keep.has(service.name) && belongsToMember(service, uid)) await services.remove(service.name);
-  }
-}
-
-/**
  * Creates the objects for the certificates of these names.
  *
  * @returns the names whose Secret already contains a certificate, and the first failure
@@ -178,8 +162,7 @@ export async function createCertificateObjects(
     // The nodes own the content of the Secret, so an existing Secret is not changed.
     if (existing === undefined && secret !== undefined) await applyChanged(client, secret, undefined);
     for (const object of rights) {
-      const kind = kindOf(object);
-      const before = kind && (await client.get(kind, reference));
+      const before = await client.get(knownKindOf(object), reference);
       assertOurs(group, before);
       await applyChanged(client, object, before);
     }

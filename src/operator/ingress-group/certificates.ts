@@ -73,7 +73,6 @@ export function certificateObjects(
 
 /** True if the Secret contains a certificate. */
 export function isFilled(secret: KubeObject | undefined): boolean {
-  if (secret === undefined) return false;
   const data = secretData(secret);
   return (data.get('tls.crt') ?? '') !== '' && (data.get('tls.key') ?? '') !== '';
 }

@@ -24,12 +24,13 @@ import {
 } from '../workload/reconciler.ts';
 import { labelSelector, ordinals, stateSecretName, type NodeGroup } from '../workload/workload.ts';
 import { forEachMember, throwFirst } from '../workload/for-each-member.ts';
+import { removeExact } from '../workload/cleanup.ts';
 import type { Deployed } from '../workload/deploy.ts';
 import { openPodGate } from '../workload/readiness.ts';
 import { GATES } from '../workload/proxy-specs.ts';
 import { isIngressGroup, parseProxyGroup, type ProxyGroup } from '../proxy-group/resource.ts';
 import { exposuresOf, type Accepted } from './accept.ts';
-import { leaveServices, removeCertificates, writeAllocations } from './address-allocation.ts';
+import { removeCertificates, writeAllocations } from './address-allocation.ts';
 import {
   hasMemberFinalizer,
   allocationsOf,
@@ -43,7 +44,8 @@ import { releaseMember, releaseStrays, refuse, reportMember, rejectMembers } fro
 import { isIdle, ordersOf, servedHosts, type ServedMember, type ServeMode } from './plan.ts';
 import { followsOrders, readGroupNode, serves, type GroupNode } from './reports.ts';
 import { shownAddresses, exposureVerdictsOf } from './status.ts';
-import { tailnetServiceName } from './tailnet-service.ts';
+import { belongsToMember, tailnetServiceName } from './tailnet-service.ts';
+import { removeServicesExcept } from '../proxy-group/service.ts';
 import { deployProxy } from '../workload/proxy.ts';
 
 const NO_ADDRESSES =
@@ -114,8 +116,7 @@ async function deploy(
   await openGates(deps, mode, exposures, nodes, deployed);
   const reports = new Map<GroupMember, () => Promise<void>>([
     ...exposures.map((exposure) => {
-      const write = (): Promise<void> =>
-        reportExposure(deps, mode, exposure, nodes, group.replicas, pending);
+      const write = (): Promise<void> => reportExposure(deps, mode, exposure, nodes, group.replicas, pending);
       return [exposure.member, write] as const;
     }),
     ...[...accepted.refused].map(([member, message]) => {
@@ -197,7 +198,8 @@ async function takeBack(
   { exposures, allocations, domains }: Accepted,
   control: TailnetControl,
 ): Promise<Error | undefined> {
-  await leaveServices(control, group.uid, new Set(exposures.map(({ member }) => tailnetServiceName(member))));
+  const served = exposures.map(({ member }) => tailnetServiceName(member));
+  await removeServicesExcept(control, served, (service) => belongsToMember(service, group.uid));
   await removeCertificates(deps, group.name, domains);
   const hosts =
     control.services === undefined ? servedHosts(exposures) : new Map<string, readonly string[]>();
@@ -252,17 +254,13 @@ function unservedBy(
 }
 
 /** Cleans up after the nodes of a deleted group are gone. */
-async function removeMore(
-  deps: ReconcilerDeps,
-  group: NodeGroup,
-  control: TailnetControl,
-): Promise<void> {
+async function removeMore(deps: ReconcilerDeps, group: NodeGroup, control: TailnetControl): Promise<void> {
   const found = await listCandidates(deps, group.name, 'route');
   // The cache may still contain the deleted group.
   const groups = new Set([...found.groups].filter((name) => name !== group.name));
   const candidates = { ...found, groups };
   const allocations = allocationsOf(candidates.ledgers, group.name);
-  await leaveServices(control, group.uid, new Set());
+  await removeServicesExcept(control, [], (service) => belongsToMember(service, group.uid));
   await removeCertificates(deps, group.name, []);
   const members = candidates.members.filter(
     (one) => allocations.has(one.key) || (hasMemberFinalizer(one) && one.group === group.name),
@@ -271,7 +269,5 @@ async function removeMore(
     releaseMember(deps, candidates, member, allocations.get(member.key));
   throwFirst(await forEachMember(deps, members, keyOfMember, release));
   const object = candidates.ledgers.get(allocationsName(group.name));
-  if (object === undefined) return;
-  const { namespace, name, uid } = object.metadata;
-  await deps.client.remove(KINDS.configMap, { namespace, name }, { uid });
+  if (object !== undefined) await removeExact(deps, object);
 }

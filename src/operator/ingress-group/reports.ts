@@ -38,7 +38,6 @@ export function readGroupNode(
   pod: KubeObject | undefined,
 ): GroupNode {
   const gated = pod === undefined ? undefined : readGatedPod(pod, GATES.ingress);
-  if (secret === undefined) return { ...UNKNOWN, ordinal, pod: gated };
   const state = readNodeState(secret);
   const data = secretData(secret);
   const configs = configsOf(data, gated);
@@ -54,17 +53,6 @@ export function readGroupNode(
     pod: gated,
   };
 }
-
-const NO_OFFER = { routes: [], services: [] };
-const UNKNOWN: Omit<GroupNode, 'ordinal' | 'pod'> = {
-  dnsName: undefined,
-  https: true,
-  joined: false,
-  addresses: [],
-  offer: NO_OFFER,
-  offers: NO_OFFER,
-  forwards: () => false,
-};
 
 /** Returns the configurations that the pod has reported. Reports of an earlier pod with the same name are ignored. */
 function configsOf(

@@ -26,14 +26,7 @@ import {
 import { ingressRoutesOf, type IngressProblem } from './routes.ts';
 import { planTable, secretNames, type TlsSecret } from './table.ts';
 import { planServe, type ServePlan, type ServingNode } from './serve-config.ts';
-import {
-  dnsNameOf,
-  nextPassMs,
-  nodeOf,
-  hasServeEndpoint,
-  servicesNamed,
-  tlsSecretsOf,
-} from './web-node.ts';
+import { dnsNameOf, nextPassMs, nodeOf, hasServeEndpoint, servicesNamed, tlsSecretsOf } from './web-node.ts';
 import { tagsIn } from '../service/classify.ts';
 import { classOf, deployProxy, manageProxy } from '../workload/proxy.ts';
 

@@ -1,6 +1,6 @@
 /** Schema of the core Ingress, and selection of the operator's Ingresses. */
 import { z } from 'zod';
-import { FINALIZER, type KubeObject } from '../kube-object.ts';
+import { FINALIZER, isDnsLabel, type KubeObject } from '../kube-object.ts';
 import { nullableList, metadataSchema } from '../workload/schema.ts';
 import { dnsLabel } from '../workload/workload.ts';
 import { groupIn } from '../service/predicates.ts';
@@ -82,6 +82,6 @@ export function backendNames({ spec }: Ingress): readonly string[] {
 /** Hostname of the node: the host in `tls`, otherwise derived from namespace and name. */
 export function hostnameOf({ metadata, spec }: Ingress): string {
   const [label = ''] = (spec.tls[0]?.hosts[0] ?? '').toLowerCase().split('.');
-  if (/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/.test(label)) return label;
+  if (isDnsLabel(label)) return label;
   return dnsLabel(`${metadata.namespace ?? ''}-${metadata.name}-ingress`);
 }

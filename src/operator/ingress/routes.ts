@@ -125,7 +125,9 @@ export function upstreamOf(
   if (object === undefined) return { problem: `Service "${name}" does not exist` };
   const { spec } = parseService(object);
   if (isIP(spec.clusterIP) === 0) return { problem: `Service "${name}" has no clusterIP` };
-  const found = spec.ports.find((one) => (port.name === '' ? one.port === port.number : one.name === port.name));
+  const found = spec.ports.find((one) =>
+    port.name === '' ? one.port === port.number : one.name === port.name,
+  );
   const wanted = port.name === '' ? String(port.number) : port.name;
   if (found === undefined) return { problem: `Service "${name}" has no port ${wanted}` };
   const secure = found.port === 443 || found.name === 'https' || found.appProtocol === 'https';

@@ -21,17 +21,13 @@ export function nextPassMs(retryAfterMs: number | undefined, secrets: number): n
 
 /** @param secret Secret with the node's state */
 export function nodeOf(secret: KubeObject | undefined, issuesCertificates: boolean): ServingNode {
-  const state = secret === undefined ? undefined : readNodeState(secret);
-  return {
-    dnsName: state?.dnsName,
-    addresses: state?.addresses ?? [],
-    hasCertificate: issuesCertificates && state?.https !== false,
-  };
+  const { dnsName, addresses, https } = readNodeState(secret);
+  return { dnsName, addresses, hasCertificate: issuesCertificates && https };
 }
 
 /** True if containerboot has applied the serve configuration. */
 export function hasServeEndpoint(secret: KubeObject | undefined): boolean {
-  return secret !== undefined && (secretData(secret).get('https_endpoint') ?? '') !== '';
+  return (secretData(secret).get('https_endpoint') ?? '') !== '';
 }
 
 /** Returns the node's name in the tailnet after it has joined. */
@@ -40,8 +36,7 @@ export async function dnsNameOf(
   group: NodeGroup,
 ): Promise<string | undefined> {
   const reference = { namespace: options.namespace, name: stateSecretName(group.name, 0) };
-  const secret = await client.get(KINDS.secret, reference);
-  return secret === undefined ? undefined : readNodeState(secret).dnsName;
+  return readNodeState(await client.get(KINDS.secret, reference)).dnsName;
 }
 
 /** Returns the existing Services that are not being deleted, with their names as map keys. */

@@ -5,7 +5,14 @@ import type {
   V1TopologySpreadConstraint,
 } from '@kubernetes/client-node';
 import { z } from 'zod';
-import { containerSchema, passed, podFields, metadataSchema, statusSchema, textMap } from '../workload/schema.ts';
+import {
+  containerSchema,
+  passed,
+  podFields,
+  metadataSchema,
+  statusSchema,
+  textMap,
+} from '../workload/schema.ts';
 
 const tailscaleContainerSchema = containerSchema.extend({
   debug: z.object({ enable: z.boolean().default(false) }).prefault({}),

@@ -1,6 +1,7 @@
 /** Reconciles the ProxyGroupPolicies of a namespace: writes or removes its admission policies. Effects only. */
-import { KINDS } from '../kube-object.ts';
+import { KINDS, knownKindOf } from '../kube-object.ts';
 import { applyChanged } from '../workload/apply.ts';
+import { removeExact } from '../workload/cleanup.ts';
 import { isActive, type Reconciler, type ReconcilerDeps } from '../workload/reconciler.ts';
 import { admissionObjects, POLICY_LABEL, policyNames } from './admission-specs.ts';
 import { parsePolicySpec } from './resource.ts';
@@ -18,11 +19,7 @@ export function createProxyGroupPolicyReconciler(
       else
         for (const desired of admissionObjects(namespace, policies.map(parsePolicySpec))) {
           const { name } = desired.metadata;
-          const kind =
-            desired.kind === KINDS.admissionPolicy.kind
-              ? KINDS.admissionPolicy
-              : KINDS.admissionPolicyBinding;
-          await applyChanged(client, desired, await client.get(kind, { name }));
+          await applyChanged(client, desired, await client.get(knownKindOf(desired), { name }));
         }
       return undefined;
     },
@@ -32,8 +29,7 @@ export function createProxyGroupPolicyReconciler(
     for (const name of policyNames(namespace))
       for (const kind of [KINDS.admissionPolicyBinding, KINDS.admissionPolicy]) {
         const existing = await client.get(kind, { name });
-        if (existing?.metadata.labels?.[POLICY_LABEL] !== namespace) continue;
-        await client.remove(kind, { name }, { uid: existing.metadata.uid });
+        if (existing?.metadata.labels?.[POLICY_LABEL] === namespace) await removeExact(deps, existing);
       }
   }
 }

@@ -33,7 +33,7 @@ import {
 } from './clusters.ts';
 import { nodeNames, proxyGroupNodes } from './group.ts';
 import { isApiServerGroup, parseProxyGroup, settingsOf, type ProxyGroup } from './resource.ts';
-import { decideGroupService, serviceNameOf, staleServices } from './service.ts';
+import { decideGroupService, isOfGroup, removeServicesExcept, serviceNameOf } from './service.ts';
 import { gatewayStatefulSet } from './stateful-set-specs.ts';
 import { isMarkedNotServed, notServed, urlOf, verdictsOf, type Seen } from './status.ts';
 
@@ -67,7 +67,7 @@ export function createProxyGroupReconciler(deps: ReconcilerDeps): Reconciler {
     notReady: (proxyGroup, reason, message) =>
       report(deps, KINDS.proxyGroup, proxyGroup, { ProxyGroupReady: failed(`ProxyGroup${reason}`, message) }),
     async removeMore({ group }, control) {
-      await removeServices(control, group.uid, undefined);
+      await removeServicesExcept(control, [], (service) => isOfGroup(service, group.uid));
       await removeConfigMap(deps, group, configOf(group, deps.options));
     },
   });
@@ -120,7 +120,8 @@ async function deploy(
     statefulSet: (...more) => gatewayStatefulSet(proxyGroup, context, ...more),
   };
   const { nodes, settled, retryAfterMs } = await deployWorkload(deps, desired, found);
-  await removeServices(control, group.uid, service);
+  const kept = service === undefined ? [] : [service];
+  await removeServicesExcept(control, kept, (one) => isOfGroup(one, group.uid));
   if (clusters === undefined) await removeConfigMap(deps, group, configOf(group, deps.options));
   const seen: Seen = {
     replicas: group.replicas,
@@ -214,16 +215,6 @@ async function ensureService(
   return undefined;
 }
 
-/** Removes the Tailscale Services of a group, except the one in `keep`. */
-async function removeServices(
-  { services }: TailnetControl,
-  uid: string,
-  keep: string | undefined,
-): Promise<void> {
-  if (services === undefined) return;
-  for (const name of staleServices(uid, await services.list(), keep)) await services.remove(name);
-}
-
 async function refuse(
   deps: ReconcilerDeps,
   resource: Managed,
@@ -233,7 +224,10 @@ async function refuse(
   await warn(deps, resource, { reason: 'KubeAPIServerProxyInvalid', message: problem });
   await report(deps, KINDS.proxyGroup, proxyGroup, {
     KubeAPIServerProxyValid: failed('KubeAPIServerProxyInvalid', problem),
-    ProxyGroupReady: failed('ProxyGroupInvalid', 'waiting for config in spec.kubeAPIServer to be marked valid'),
+    ProxyGroupReady: failed(
+      'ProxyGroupInvalid',
+      'waiting for config in spec.kubeAPIServer to be marked valid',
+    ),
   });
   return undefined;
 }

@@ -1,11 +1,11 @@
 /**
  * The Tailscale Service of a ProxyGroup: one name for all its replicas. An annotation of the Service names its owner.
  * The format is that of the reference (Tailscale's operator), so that no operator takes over a Service that belongs to
- * another operator. Pure.
+ * another operator.
  */
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
-import type { TailnetService } from '../auth-keys.ts';
+import type { TailnetControl, TailnetService } from '../auth-keys.ts';
 import type { NodeGroup } from '../workload/workload.ts';
 import type { ProxyGroup } from './resource.ts';
 
@@ -96,23 +96,25 @@ export function decideGroupService(
   const field = 'spec.kubeAPIServer.hostname';
   // Grants apply to tags. The Service therefore has the same tags as the nodes, whose grants the gateway reads.
   const wanted = { name: serviceNameOf(proxyGroup), tags, ports: PORTS, owner, field };
-  return decideService(wanted, (service) => isOurs(service, uid), existing);
+  return decideService(wanted, (service) => isOfGroup(service, uid), existing);
 }
 
 /**
- * Returns the names of the group's Tailscale Services, except `keep`. After a rename of the Service, the result is its
- * old name. While the group is being deleted, the result contains all names.
+ * Removes all Tailscale Services of an owner, except those with the names in `keep`.
+ *
+ * @param isOurs true if a Tailscale Service belongs to this owner
  */
-export function staleServices(
-  uid: string,
-  services: readonly TailnetService[],
-  keep: string | undefined,
-): readonly string[] {
-  return services.filter((service) => service.name !== keep && isOurs(service, uid)).map(({ name }) => name);
+export async function removeServicesExcept(
+  { services }: Pick<TailnetControl, 'services'>,
+  keep: readonly string[],
+  isOurs: (service: TailnetService) => boolean,
+): Promise<void> {
+  for (const service of (await services?.list()) ?? [])
+    if (!keep.includes(service.name) && isOurs(service)) await services?.remove(service.name);
 }
 
 /** True if the group with this uid is the only owner of the Service. Uids are unique across clusters. */
-function isOurs(service: TailnetService, uid: string): boolean {
+export function isOfGroup(service: TailnetService, uid: string): boolean {
   const owners = ownersOf(service) ?? [];
   return owners.length === 1 && owners[0]?.resource?.uid === uid;
 }

@@ -56,7 +56,10 @@ export async function classOfGroup(
   const { metadata, spec } = proxyGroup;
   const problem = problemOfName(metadata.name);
   if (problem !== undefined) return refuseGroup(deps, proxyGroup, 'ProxyGroupInvalid', problem);
-  const answer = await privilegedClassOf(deps, spec.proxyClass === '' ? deps.options.defaultClass : spec.proxyClass);
+  const answer = await privilegedClassOf(
+    deps,
+    spec.proxyClass === '' ? deps.options.defaultClass : spec.proxyClass,
+  );
   if (answer.kind === 'found') return answer;
   return refuseGroup(deps, proxyGroup, 'ProxyGroupCreating', `waiting: ${answer.message}`);
 }

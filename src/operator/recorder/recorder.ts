@@ -6,7 +6,14 @@ import type { V1PodSecurityContext } from '@kubernetes/client-node';
 import { z } from 'zod';
 import { isAnnotationKey, type KubeObject } from '../kube-object.ts';
 import { problemOfListeners } from '../workload/pod-specs.ts';
-import { containerSchema, passed, podFields, metadataSchema, statusSchema, textMap } from '../workload/schema.ts';
+import {
+  containerSchema,
+  passed,
+  podFields,
+  metadataSchema,
+  statusSchema,
+  textMap,
+} from '../workload/schema.ts';
 import {
   belongsTo,
   groupLabels,

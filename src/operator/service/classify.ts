@@ -2,6 +2,7 @@
 import { isIP } from 'node:net';
 import { isForeignHost } from '../../kube/cluster-objects.ts';
 import { isLocalAddress } from '../../kube/local-address.ts';
+import { isDnsLabel } from '../kube-object.ts';
 import type { PacketDuty } from '../workload/workload.ts';
 import { ANNOTATIONS, groupIn, isOurLoadBalancer } from './predicates.ts';
 import type { Service } from './resource.ts';
@@ -90,7 +91,6 @@ function proxy(duty: PacketDuty): Purpose {
 }
 
 const TAG = /^tag:[a-zA-Z][a-zA-Z0-9-]*$/;
-const LABEL = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/i;
 
 /** Tags in the annotations of a Service; empty for the default tags. */
 export function tagsIn(annotations: Readonly<Record<string, string>>): readonly string[] {
@@ -104,7 +104,7 @@ export function tagsIn(annotations: Readonly<Record<string, string>>): readonly 
 /** Returns the problem with the hostname or the tags in the annotations, or undefined. */
 export function problemOfNames(annotations: Readonly<Record<string, string>>): string | undefined {
   const hostname = annotations[ANNOTATIONS.hostname];
-  if (hostname !== undefined && !LABEL.test(hostname)) {
+  if (hostname !== undefined && !isDnsLabel(hostname.toLowerCase())) {
     return (
       `${ANNOTATIONS.hostname}: ${JSON.stringify(hostname)} is not a DNS label: at most 63 letters, digits ` +
       'and hyphens, beginning and ending with a letter or digit'
@@ -161,7 +161,11 @@ function isLocal(address: string): boolean {
  */
 function isFullName(name: string): boolean {
   const labels = name.replace(/\.$/, '').split('.');
-  return labels.join('.').length <= 253 && labels.length >= 3 && labels.every((label) => LABEL.test(label));
+  return (
+    labels.join('.').length <= 253 &&
+    labels.length >= 3 &&
+    labels.every((label) => isDnsLabel(label.toLowerCase()))
+  );
 }
 
 function withDot(name: string): string {

@@ -1,5 +1,4 @@
 /** Reconciles one Service that is exposed to the tailnet, or that points into the tailnet. Effects only. */
-import { removeFront } from '../egress-group/fronts.ts';
 import { frontSelector, LABELS as FRONT_LABELS } from '../egress-group/member.ts';
 import { FINALIZER, KINDS } from '../kube-object.ts';
 import {
@@ -25,6 +24,7 @@ import { readNodeState } from '../workload/node-state.ts';
 import { failed, removed, sameJson, succeeded, type Verdict } from '../workload/status.ts';
 import type { Deployed } from '../workload/deploy.ts';
 import { isEgress } from '../workload/proxy-specs.ts';
+import { removeExact } from '../workload/cleanup.ts';
 import { hasJoined } from '../workload/readiness.ts';
 import { isUnprivileged, planForwards } from '../workload/unprivileged.ts';
 import { ANNOTATIONS, isOurLoadBalancer, proxyClassNameOf } from './predicates.ts';
@@ -78,7 +78,7 @@ async function leaveOtherGroups(deps: ReconcilerDeps, parent: Parent, { metadata
   };
   for (const front of (await deps.client.list(KINDS.service, scope)).items) {
     const group = front.metadata.labels?.[FRONT_LABELS.group];
-    if (group !== metadata.annotations[ANNOTATIONS.proxyGroup]) await removeFront(deps, front);
+    if (group !== metadata.annotations[ANNOTATIONS.proxyGroup]) await removeExact(deps, front);
   }
 }
 
@@ -102,9 +102,7 @@ async function deploy(
     return undefined;
   }
   const { duty } = purpose;
-  const forwards = isUnprivileged(answer.proxyClass)
-    ? planForwards(duty, service.spec.ports)
-    : undefined;
+  const forwards = isUnprivileged(answer.proxyClass) ? planForwards(duty, service.spec.ports) : undefined;
   if (forwards?.kind === 'impossible') return refuse(forwards.message);
   if (forwards?.unserved !== undefined)
     await warn(deps, resource, { reason: 'PortsNotServed', message: forwards.unserved });
@@ -177,8 +175,7 @@ async function release(deps: ReconcilerDeps, service: Service, resource: Managed
   const { type, loadBalancerClass } = service.spec;
   const { annotations } = service.metadata;
   const shownByUs = type !== 'LoadBalancer' || isOurLoadBalancer({ type, loadBalancerClass }, true);
-  const exposedByGroup =
-    isOfGroup(service) && !leadsOut(annotations) && isExposed(service, true);
+  const exposedByGroup = isOfGroup(service) && !leadsOut(annotations) && isExposed(service, true);
   const shown = service.status.loadBalancer.ingress;
   const left = exposedByGroup ? await withoutNode(deps, service, resource) : shownByUs ? [] : shown;
   const types = [READY, ...EGRESS_CONDITIONS, ...(exposedByGroup ? [] : INGRESS_CONDITIONS)];
@@ -195,8 +192,7 @@ async function withoutNode(
   { group }: Managed,
 ): Promise<readonly LoadBalancerIngress[]> {
   const reference = { namespace: options.namespace, name: stateSecretName(group.name, 0) };
-  const secret = await client.get(KINDS.secret, reference);
-  const own = secret === undefined ? [] : ingressOf(service, readNodeState(secret));
+  const own = ingressOf(service, readNodeState(await client.get(KINDS.secret, reference)));
   const isOwn = (entry: LoadBalancerIngress): boolean => own.some((one) => sameJson(one, entry));
   return service.status.loadBalancer.ingress.filter((entry) => !isOwn(entry));
 }

@@ -68,8 +68,6 @@ export function createTailnetReconciler(
       } catch (error) {
         problems.add(errorText(error));
       }
-    return problems.size === 0
-      ? succeeded('TailnetValid')
-      : failed('InvalidOAuth', [...problems].join('; '));
+    return problems.size === 0 ? succeeded('TailnetValid') : failed('InvalidOAuth', [...problems].join('; '));
   }
 }

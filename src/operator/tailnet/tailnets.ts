@@ -44,8 +44,7 @@ export function createTailnets(options: {
 
   async function credentials(secretName: string): Promise<ApiCredentials> {
     const secret = await client.get(KINDS.secret, { namespace, name: secretName });
-    const values = secret === undefined ? new Map<string, string>() : secretData(secret);
-    return apiCredentials(values, `Secret ${namespace}/${secretName}`, createIdToken);
+    return apiCredentials(secretData(secret), `Secret ${namespace}/${secretName}`, createIdToken);
   }
 
   return {

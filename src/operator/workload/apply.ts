@@ -2,7 +2,13 @@
 import { createHash } from 'node:crypto';
 import { TailcastError } from '../../errors.ts';
 import { FIELD_MANAGER, type KubeClient } from '../kube-client.ts';
-import { kindOf, KINDS, type DesiredObject, type KubeObject, type ManagedFields } from '../kube-object.ts';
+import {
+  KINDS,
+  knownKindOf,
+  type DesiredObject,
+  type KubeObject,
+  type ManagedFields,
+} from '../kube-object.ts';
 import { belongsTo, type NodeGroup, type ObjectOwner } from './workload.ts';
 
 /**
@@ -143,11 +149,11 @@ export async function applyOwned(
   assertOwned(group, existing);
   // A cluster may have thousands of proxies, so their unchanged objects are not written again.
   if (!group.owned && existing !== undefined && isUnchanged(existing, desired)) return;
-  const kind = kindOf(desired);
+  const kind = knownKindOf(desired);
   // The managed fields of Secrets are not transferred, because tailscaled writes its own fields into Secrets.
   const managedFields =
     existing === undefined || kind === KINDS.secret ? undefined : adoptedFields(existing, FIELD_MANAGER);
-  if (existing !== undefined && kind !== undefined && managedFields !== undefined) {
+  if (existing !== undefined && managedFields !== undefined) {
     const { namespace, name, resourceVersion } = existing.metadata;
     const body = [
       { op: 'test', path: '/metadata/resourceVersion', value: resourceVersion },

@@ -1,10 +1,5 @@
 /** Applies the settings of a ProxyClass to the StatefulSet of a proxy. Pure. */
-import type {
-  V1Container,
-  V1ObjectMeta,
-  V1PodSpec,
-  V1StatefulSetSpec,
-} from '@kubernetes/client-node';
+import type { V1Container, V1ObjectMeta, V1PodSpec, V1StatefulSetSpec } from '@kubernetes/client-node';
 import type { ProxyClass } from '../proxy-class/resource.ts';
 import { defined, variables, withOverrides, type DesiredStatefulSet, type Plain } from './pod-specs.ts';
 import { isEgress, LOCAL_PORT } from './proxy-specs.ts';
@@ -43,7 +38,13 @@ function withAnnotations(annotations: Record<string, string>): { annotations?: R
 }
 
 function templateWith(template: Plain<PodTemplate>, spec: ProxyClass['spec'], duty: Duty): PodTemplate {
-  const { labels, annotations, tailscaleContainer: _own, tailscaleInitContainer, ...fields } = spec.statefulSet.pod;
+  const {
+    labels,
+    annotations,
+    tailscaleContainer: _own,
+    tailscaleInitContainer,
+    ...fields
+  } = spec.statefulSet.pod;
   const podSpec: Plain<V1PodSpec> = template.spec ?? { containers: [] };
   const metadata: Plain<V1ObjectMeta> = template.metadata ?? {};
   return {
@@ -74,11 +75,7 @@ function templateWith(template: Plain<PodTemplate>, spec: ProxyClass['spec'], du
  * Returns the tailscale container with the settings of a class. Egress pods get no ports for metrics and debugging,
  * because the Service may use any of their ports.
  */
-function tailscaleWith(
-  container: Plain<V1Container>,
-  spec: ProxyClass['spec'],
-  duty: Duty,
-): V1Container {
+function tailscaleWith(container: Plain<V1Container>, spec: ProxyClass['spec'], duty: Duty): V1Container {
   const overrides = spec.statefulSet.pod.tailscaleContainer;
   // The Service may use any port of these pods, so no port is reserved for metrics or debugging.
   const outward = isEgress(duty) || duty.kind === 'forward-out';
@@ -114,6 +111,9 @@ function containerWith(
 ): V1Container {
   // Server-side apply rejects duplicate names, so of several variables with the same name only the last one stays.
   const last = Object.fromEntries(env.map(({ name, value }) => [name, value]));
-  const merged = [...(container.env ?? []).filter(({ name }) => !Object.hasOwn(last, name)), ...variables(last)];
+  const merged = [
+    ...(container.env ?? []).filter(({ name }) => !Object.hasOwn(last, name)),
+    ...variables(last),
+  ];
   return withOverrides({ ...container, ...(merged.length === 0 ? {} : { env: merged }) }, overrides);
 }

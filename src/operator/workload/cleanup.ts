@@ -5,7 +5,7 @@
 import type { Logger } from '../../observe/logger.ts';
 import type { TailnetControl } from '../auth-keys.ts';
 import type { KubeClient } from '../kube-client.ts';
-import { KINDS, type KubeObject, type ResourceKind } from '../kube-object.ts';
+import { KINDS, knownKindOf, type KubeObject } from '../kube-object.ts';
 import type { OperatorMetrics } from '../operator-metrics.ts';
 import { readStoredKey, removeNode } from './keys.ts';
 import { readNodeState } from './node-state.ts';
@@ -39,8 +39,8 @@ export async function removeSurplus(
     }
     await leaveTailnet(deps, group, replica, control);
     // The state Secret is deleted last, because it identifies the node.
-    await removeObject(deps, group, KINDS.secret, replica.auth);
-    await removeObject(deps, group, KINDS.secret, replica.state);
+    await removeOwned(deps, group, replica.auth);
+    await removeOwned(deps, group, replica.state);
     const { kind, name } = group;
     deps.log.info({ kind, name, ordinal: replica.ordinal }, 'replica removed');
   }
@@ -55,7 +55,7 @@ export async function removeStaleAccounts(
 ): Promise<void> {
   for (const account of serviceAccounts) {
     if (account.metadata.name !== group.account.name) {
-      await removeObject(deps, group, KINDS.serviceAccount, account);
+      await removeOwned(deps, group, account);
     }
   }
 }
@@ -72,7 +72,7 @@ export async function removeStaleServices(
   for (const service of services) {
     const { name, labels } = service.metadata;
     if (name !== group.name && labels?.['tailscale.com/metrics-target'] === undefined)
-      await removeObject(deps, group, KINDS.service, service);
+      await removeOwned(deps, group, service);
   }
 }
 
@@ -99,7 +99,7 @@ export async function removeAll(
   },
 ): Promise<{ readonly kind: 'waiting' } | { readonly kind: 'done'; readonly left: readonly string[] }> {
   const { control, waitForPods, goWithResource } = how;
-  await removeObject(deps, group, KINDS.statefulSet, observed.statefulSet);
+  await removeOwned(deps, group, observed.statefulSet);
   // The StatefulSet may have created pods since the objects were read, so the next reconciliation checks again.
   if (waitForPods && (observed.statefulSet !== undefined || observed.pods.size > 0))
     return { kind: 'waiting' };
@@ -108,24 +108,20 @@ export async function removeAll(
   for (const replica of replicas) {
     if (control !== undefined) await leaveTailnet(deps, group, replica, control);
     else {
-      const deviceId = replica.state && readNodeState(replica.state).deviceId;
+      const { deviceId } = readNodeState(replica.state);
       if (deviceId !== undefined) left.push(deviceId);
     }
   }
-  if (!goWithResource) await removeOwned(deps, group, observed);
+  if (!goWithResource) await removeDependents(deps, group, observed);
   await removeSecrets(deps, group, observed);
   return { kind: 'done', left };
 }
 
 /** Removes the objects that the garbage collector would delete together with the resource. */
-async function removeOwned(deps: CleanupDeps, group: NodeGroup, observed: Observed): Promise<void> {
-  for (const service of observed.services) await removeObject(deps, group, KINDS.service, service);
-  await removeObject(deps, group, KINDS.disruptionBudget, observed.disruptionBudget);
-  await removeObject(deps, group, KINDS.roleBinding, observed.roleBinding);
-  await removeObject(deps, group, KINDS.role, observed.role);
-  for (const account of observed.serviceAccounts) {
-    await removeObject(deps, group, KINDS.serviceAccount, account);
-  }
+async function removeDependents(deps: CleanupDeps, group: NodeGroup, observed: Observed): Promise<void> {
+  const { services, disruptionBudget, roleBinding, role, serviceAccounts } = observed;
+  for (const object of [...services, disruptionBudget, roleBinding, role, ...serviceAccounts])
+    await removeOwned(deps, group, object);
 }
 
 /**
@@ -137,7 +133,7 @@ async function removeSecrets(deps: CleanupDeps, group: NodeGroup, observed: Obse
     secretRole(group.name, metadata.name)?.kind === 'state';
   const secrets = [...observed.secrets.values()];
   for (const secret of secrets.toSorted((a, b) => Number(isState(a)) - Number(isState(b)))) {
-    await removeObject(deps, group, KINDS.secret, secret);
+    await removeOwned(deps, group, secret);
   }
 }
 
@@ -166,18 +162,23 @@ export async function removeConfigMap(
   group: NodeGroup,
   reference: { readonly namespace: string; readonly name: string },
 ): Promise<void> {
-  const object = await deps.client.get(KINDS.configMap, reference);
-  await removeObject(deps, group, KINDS.configMap, object);
+  await removeOwned(deps, group, await deps.client.get(KINDS.configMap, reference));
 }
 
-/** Removes an object if it belongs to the resource. The uid prevents removal of a newer object with the same name. */
-export async function removeObject(
-  { client }: Pick<CleanupDeps, 'client'>,
+/** Removes an object if it belongs to the resource. */
+export async function removeOwned(
+  deps: { readonly client: Pick<KubeClient, 'remove'> },
   group: ObjectOwner,
-  kind: ResourceKind,
   object: KubeObject | undefined,
 ): Promise<void> {
-  if (object === undefined || !belongsTo(group, object)) return;
+  if (object !== undefined && belongsTo(group, object)) await removeExact(deps, object);
+}
+
+/** Removes an object. The uid prevents removal of a newer object with the same name. */
+export async function removeExact(
+  { client }: { readonly client: Pick<KubeClient, 'remove'> },
+  object: KubeObject,
+): Promise<void> {
   const { namespace, name, uid } = object.metadata;
-  await client.remove(kind, { namespace, name }, { uid });
+  await client.remove(knownKindOf(object), { namespace, name }, { uid });
 }

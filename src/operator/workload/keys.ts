@@ -6,6 +6,7 @@ import type { KubeObject } from '../kube-object.ts';
 import type { OperatorMetrics } from '../operator-metrics.ts';
 import { isNodeOf, machineKeyOf, readNodeState, secretData, type NodeState } from './node-state.ts';
 import { type StoredKey, KEY_ANNOTATIONS } from './object-specs.ts';
+import type { ReplicaSecrets } from './observe.ts';
 import type { NodeGroup } from './workload.ts';
 
 /**
@@ -145,11 +146,6 @@ export interface ReplicaNode {
   readonly deliver: string | undefined;
 }
 
-export interface SecretPair {
-  readonly state: KubeObject | undefined;
-  readonly auth: KubeObject | undefined;
-}
-
 export interface KeyKeeperDeps {
   readonly metrics: Pick<OperatorMetrics, 'keysCreated' | 'devicesDeleted'>;
   readonly nowMs: () => number;
@@ -161,22 +157,8 @@ interface Replica {
   readonly group: NodeGroup;
   readonly ordinal: number;
   readonly control: TailnetControl;
+  readonly secrets: Pick<ReplicaSecrets, 'state' | 'auth'>;
 }
-
-interface ReplicaWithSecrets extends Replica {
-  readonly secrets: SecretPair;
-}
-
-const NO_NODE: NodeState = {
-  deviceId: undefined,
-  dnsName: undefined,
-  addresses: [],
-  https: true,
-  advertised: [],
-  routes: [],
-  podUid: undefined,
-  brokenKey: undefined,
-};
 
 /**
  * Creates and replaces auth keys. For each group, the replacement of keys is rate-limited if the reason is `requested`
@@ -197,12 +179,9 @@ export class KeyKeeper {
    * @param write stores a new key, before the pod gets it; a crash therefore loses at most one key
    * @throws TailcastError `CONTROL_FAILED`
    */
-  async ensure(
-    replica: ReplicaWithSecrets,
-    write: (stored: StoredKey) => Promise<void>,
-  ): Promise<ReplicaNode> {
+  async ensure(replica: Replica, write: (stored: StoredKey) => Promise<void>): Promise<ReplicaNode> {
     const { group, ordinal, secrets } = replica;
-    const state = secrets.state === undefined ? NO_NODE : readNodeState(secrets.state);
+    const state = readNodeState(secrets.state);
     const before = secrets.auth === undefined ? undefined : readStoredKey(secrets.auth);
     const node = await this.#readDevice(replica, state.deviceId);
     const decision = decideKey({
@@ -237,7 +216,7 @@ export class KeyKeeper {
    * another machine, and counts as removed.
    */
   async #readDevice(
-    { control, secrets }: ReplicaWithSecrets,
+    { control, secrets }: Replica,
     deviceId: string | undefined,
   ): Promise<{ deviceId: string | undefined; device: TailnetDevice | undefined; removed: boolean }> {
     if (deviceId === undefined) return { deviceId, device: undefined, removed: false };
@@ -252,7 +231,7 @@ export class KeyKeeper {
   }
 
   async #carryOut(
-    replica: ReplicaWithSecrets,
+    replica: Replica,
     decision: KeyDecision,
     before: StoredKey | undefined,
     deviceId: string | undefined,
@@ -296,7 +275,7 @@ export class KeyKeeper {
    * Replaces an unusable key. Replacements with the reason `requested` or `spent` are rate-limited, because a pod can
    * cause them repeatedly.
    */
-  async #replace(replica: ReplicaWithSecrets, reason: ReplaceReason): Promise<StoredKey> {
+  async #replace(replica: Replica, reason: ReplaceReason): Promise<StoredKey> {
     const { group, ordinal, control, secrets } = replica;
     const { log } = this.#deps;
     if ((reason === 'requested' || reason === 'spent') && !this.#limiterOf(group).take()) {

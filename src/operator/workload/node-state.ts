@@ -38,8 +38,10 @@ const profileSchema = z.object({
 /**
  * Reads the Secret in which tailscaled stores its state. Tailscale's tsrecorder embeds tailscaled and uses the same
  * format. An invalid field is treated as missing. A node with an invalid profile therefore counts as not joined.
+ *
+ * @param secret undefined if the Secret does not exist; then all fields are missing
  */
-export function readNodeState(secret: KubeObject): NodeState {
+export function readNodeState(secret: KubeObject | undefined): NodeState {
   const data = secretData(secret);
   const profile = readProfile(data);
   const login = profile?.Config?.UserProfile?.LoginName;
@@ -84,9 +86,9 @@ export function isNodeOf(secret: KubeObject, { machineKey = '' }: TailnetDevice)
   return machineKey === '' || machineKey === machineKeyOf(secret);
 }
 
-/** Returns the decoded values in the `data` of a Secret. */
-export function secretData(secret: KubeObject): ReadonlyMap<string, string> {
-  const data = z.record(z.string(), z.string()).safeParse(secret['data'] ?? {});
+/** Returns the decoded values in the `data` of a Secret; an empty map if the Secret does not exist. */
+export function secretData(secret: KubeObject | undefined): ReadonlyMap<string, string> {
+  const data = z.record(z.string(), z.string()).safeParse(secret?.['data'] ?? {});
   if (!data.success) return new Map();
   return new Map(
     Object.entries(data.data).map(([key, value]) => [key, new TextDecoder().decode(decode(value))]),

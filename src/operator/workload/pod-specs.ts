@@ -70,8 +70,8 @@ export function groupStatefulSet(
 }
 
 /** Returns the fields that have a value. */
-export function defined<T extends object>(fields: T): { [Key in keyof T]?: Exclude<T[Key], undefined> } {
-  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as ReturnType<typeof defined<T>>;
+export function defined<Value>(fields: Readonly<Record<string, Value>>): Record<string, Value> {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
 }
 
 /** Directory of tailscaled's socket in the shared volume. */

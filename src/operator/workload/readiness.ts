@@ -6,7 +6,8 @@ import { z } from 'zod';
 import { type KubeObject, KINDS } from '../kube-object.ts';
 import type { ReplicaNode } from './keys.ts';
 import type { Observed } from './observe.ts';
-import { timeOf, type ReconcilerDeps } from './reconciler.ts';
+import { timeOf } from '../clock.ts';
+import type { ReconcilerDeps } from './reconciler.ts';
 import { stateSecretName, type NodeGroup } from './workload.ts';
 
 const statusSchema = z.object({

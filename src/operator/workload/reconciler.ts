@@ -5,7 +5,7 @@
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { TailnetControl } from '../auth-keys.ts';
-import type { Clock } from '../clock.ts';
+import { timeOf, type Clock } from '../clock.ts';
 import type { EventRecorder } from '../event-recorder.ts';
 import { type KubeClient, KubeRefusal } from '../kube-client.ts';
 import type { ResourceKind, KubeObject, ObjectReference } from '../kube-object.ts';
@@ -169,11 +169,6 @@ export function nextKeyCheckMs(nodes: readonly ReplicaNode[], nowMs: number): nu
     return [Math.max(nowMs + 60_000, madeAtMs + SPENT_AFTER_MS)];
   });
   return times.length === 0 ? undefined : Math.min(...times) - nowMs;
-}
-
-/** RFC 3339 with seconds, the format of Kubernetes. */
-export function timeOf(clock: Clock): string {
-  return new Date(clock.now()).toISOString().replace(/\.\d+Z$/, 'Z');
 }
 
 /** Observed state at the start of a pass. */

@@ -41,9 +41,7 @@ export const conditionSchema = z.object({
 });
 
 /** Status of which only the conditions are parsed. Other fields are kept, so that a write can be skipped. */
-export const statusSchema = z
-  .looseObject({ conditions: z.array(conditionSchema).default([]) })
-  .prefault({});
+export const statusSchema = z.looseObject({ conditions: z.array(conditionSchema).default([]) }).prefault({});
 
 /** Schema for a value of a core type, which is passed on unchanged, because the API server has already validated it. */
 export const passed = <T>() => z.custom<T>().optional();

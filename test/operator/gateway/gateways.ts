@@ -62,7 +62,7 @@ export function servicesNamed(...names: readonly string[]): ReadonlyMap<string, 
       {
         apiVersion: 'v1',
         kind: 'Service',
-        metadata: { name, namespace: 'prod' },
+        metadata: { name, namespace: 'prod', uid: name },
         spec: { clusterIP: `10.96.0.${index + 1}`, ports: [{ port: 80 }] },
       },
     ]),

@@ -340,9 +340,7 @@ describe('a Gateway', () => {
   it('comes up whole when it is killed between any two writes', async () => {
     putGateway();
     putRoute();
-    await untilSurvived((limit) =>
-      createGatewayReconciler(bench.deps(limit)).reconcile('prod/edge'),
-    );
+    await untilSurvived((limit) => createGatewayReconciler(bench.deps(limit)).reconcile('prod/edge'));
     await up();
     expect(said(status().conditions)).toMatchObject({ Programmed: 'True Programmed' });
     expect([...bench.api.objects.keys()].filter((key) => key.startsWith(`${SETS}/`))).toHaveLength(1);

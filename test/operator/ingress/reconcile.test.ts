@@ -242,9 +242,7 @@ describe('an Ingress', () => {
 
   it('comes up whole when it is killed between any two writes', async () => {
     put();
-    await untilSurvived((limit) =>
-      createIngressReconciler(bench.deps(limit)).reconcile('prod/shop'),
-    );
+    await untilSurvived((limit) => createIngressReconciler(bench.deps(limit)).reconcile('prod/shop'));
     await up();
     expect(shown()).toMatchObject([{ hostname: 'shop.lab.ts.net' }]);
     expect([...bench.api.objects.keys()].filter((key) => key.startsWith(`${SETS}/`))).toHaveLength(1);

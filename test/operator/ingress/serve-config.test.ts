@@ -6,7 +6,7 @@ import { planServe, type ServePlan, type ServingNode } from '../../../src/operat
 
 const service = (name: string, clusterIP: string, ports: object[] = [{ port: 80 }]): [string, KubeObject] => [
   name,
-  { apiVersion: 'v1', kind: 'Service', metadata: { name }, spec: { clusterIP, ports } },
+  { apiVersion: 'v1', kind: 'Service', metadata: { name, uid: name }, spec: { clusterIP, ports } },
 ];
 const SERVICES = new Map([
   service('web', '10.96.0.1'),

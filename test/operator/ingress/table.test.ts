@@ -13,7 +13,7 @@ const SERVICES = new Map([
     {
       apiVersion: 'v1',
       kind: 'Service',
-      metadata: { name: 'web' },
+      metadata: { name: 'web', uid: 'web' },
       spec: { clusterIP: '10.96.0.1', ports: PORTS },
     },
   ],

@@ -81,8 +81,7 @@ describe('a class that says tailcast.dev/unprivileged', () => {
   function proxyClass(value: string, pod: object = {}): void {
     bench.putClass('safe', { statefulSet: { pod } }, { [UNPRIVILEGED]: value });
   }
-  const run = (): Promise<number | undefined> =>
-    createServiceReconciler(bench.deps()).reconcile('prod/web');
+  const run = (): Promise<number | undefined> => createServiceReconciler(bench.deps()).reconcile('prod/web');
   const put = (spec: object, annotations: Record<string, string> = EXPOSED): void => {
     const before = bench.object(PATH);
     const next = service(spec, annotations, { finalizers: before?.metadata.finalizers });

@@ -30,7 +30,7 @@ beforeEach(async () => {
   ({ api, clock, control } = bench);
   const deps = bench.deps();
   ({ metrics } = deps);
-  start = (leaving, services = true) => {
+  start = (leaving, services = false) => {
     const options = { ...OPTIONS, reconciled: { proxyGroups: true, services, ingresses: false } };
     reconciler = createProxyGroupReconciler({ ...deps, options, leaving });
   };
@@ -217,6 +217,7 @@ describe('a ProxyGroup of gateways', () => {
   });
 
   it('of type egress is left to the reconciler of such groups', async () => {
+    start(false, true);
     put({ type: 'egress' });
     await run();
     expect(stored(GROUP)?.metadata.finalizers).toBeUndefined();
@@ -282,7 +283,6 @@ describe('a ProxyGroup of gateways', () => {
     });
 
     it('is told of egress as well', async () => {
-      start(false, false);
       put({ type: 'egress' });
       await run();
       expect(conditions()).toMatchObject({

@@ -9,18 +9,15 @@ import { ANNOTATIONS, settingsOf } from '../../../src/operator/proxy-group/resou
 import {
   decideGroupService,
   serviceNameOf,
-  staleServices,
+  isOfGroup,
+  removeServicesExcept,
 } from '../../../src/operator/proxy-group/service.ts';
 import {
   gatewayStatefulSet,
   type GatewayContext,
 } from '../../../src/operator/proxy-group/stateful-set-specs.ts';
-import {
-  backends,
-  urlOf,
-  verdictsOf,
-  type Seen,
-} from '../../../src/operator/proxy-group/status.ts';
+import { backends, urlOf, verdictsOf, type Seen } from '../../../src/operator/proxy-group/status.ts';
+import { createControlDouble } from '../recorder/control-double.ts';
 import { OPTIONS } from '../recorder/recorders.ts';
 import { proxyGroup } from './proxy-groups.ts';
 
@@ -195,17 +192,22 @@ describe('the Service of a ProxyGroup', () => {
       kind: 'refuse',
       message: expect.stringContaining('spec.kubeAPIServer.hostname'),
     });
-    expect(staleServices('uid-1', [existing], undefined)).toEqual([]);
+    expect(isOfGroup(existing, 'uid-1')).toBe(false);
   });
 
-  it('goes when the group is called something else, and nobody else’s does', () => {
-    const services = [
+  it.each([
+    ['is renamed', ['svc:prod'], ['svc:prod', 'svc:other']],
+    ['is deleted', [], ['svc:other']],
+  ])('is removed when the group %s, but no Service of another owner', async (_name, keep, left) => {
+    const control = createControlDouble(Date.now);
+    for (const service of [
       made(),
       { ...made(), name: 'svc:old' },
       { ...made(), name: 'svc:other', annotations: {} },
-    ];
-    expect(staleServices('uid-1', services, 'svc:prod')).toEqual(['svc:old']);
-    expect(staleServices('uid-1', services, undefined)).toEqual(['svc:prod', 'svc:old']);
+    ])
+      control.known.set(service.name, service);
+    await removeServicesExcept(control, keep, (service) => isOfGroup(service, 'uid-1'));
+    expect([...control.known.keys()]).toEqual(left);
   });
 });
 
@@ -263,7 +265,9 @@ describe('the status of a ProxyGroup', () => {
       verdicts.KubeAPIServerProxyConfigured.ready,
       verdicts.ProxyGroupReady.ready,
     ]).toEqual(expected);
-    expect(verdicts.KubeAPIServerProxyConfigured.message).toContain(`${count}/2 proxy backends ready and advertising`);
+    expect(verdicts.KubeAPIServerProxyConfigured.message).toContain(
+      `${count}/2 proxy backends ready and advertising`,
+    );
   });
 
   it('names the Service, or the first node where there are none', () => {

@@ -226,7 +226,7 @@ describe('a Service of the reference’s documentation', () => {
 
 describe('an Ingress of the reference’s documentation', () => {
   it('gets the reference’s objects and serve configuration, and says where it is', async () => {
-    const reconciler = createIngressReconciler(bench.deps(), { defaultClass: '' });
+    const reconciler = createIngressReconciler(bench.deps());
     const run = (): Promise<number | undefined> => reconciler.reconcile('default/nginx');
     const { metadata, ...service } = ANNOTATED_SERVICE;
     apply({ ...service, metadata: { name: metadata.name } });
