@@ -10,7 +10,13 @@ import {
 } from './gateway/resource.ts';
 import { backendNames, hostnameOf, isIngressOfInterest, parseIngress } from './ingress/resource.ts';
 import { KINDS, type KubeObject, type ResourceKind } from './kube-object.ts';
-import { fullName, namesAndLabels, type ObjectIndex, type Selection } from './object-cache.ts';
+import {
+  fullName,
+  namesAndLabels,
+  type CachedObjects,
+  type ObjectIndex,
+  type Selection,
+} from './object-cache.ts';
 import { groupClassOf, isIngressGroup, parseProxyGroup } from './proxy-group/resource.ts';
 import {
   groupIn,
@@ -71,6 +77,17 @@ export const INGRESS_GROUPS = indexBy(PROXY_GROUPS, ingressGroup);
 /** Returns a list with the name of the group if its type is ingress; otherwise an empty list. */
 export function ingressGroup(object: KubeObject): readonly string[] {
   return isIngressGroup(parseProxyGroup(object)) ? [object.metadata.name] : [];
+}
+
+/** Returns the existing Services that are not being deleted, with their names as map keys. */
+export function servicesNamed(
+  cached: CachedObjects,
+  namespace: string | undefined,
+  names: Iterable<string>,
+): ReadonlyMap<string, KubeObject> {
+  const found = [...names].flatMap((name) => cached.by(SERVICES_BY_NAME, `${namespace ?? ''}/${name}`));
+  const active = found.filter(({ metadata }) => metadata.deletionTimestamp === undefined);
+  return new Map(active.map((service) => [service.metadata.name, service]));
 }
 
 /** Returns `<namespace>/<name>` of the Service of a slice. */

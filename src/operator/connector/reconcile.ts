@@ -47,7 +47,7 @@ async function deploy(
   }
   const answer = await privilegedClassOf(deps, connector.spec.proxyClass);
   if (answer.kind === 'waits') {
-    await reportReady(deps, connector, failed('ConnectorCreating', `waiting: ${answer.message}`));
+    await reportReady(deps, connector, failed('ConnectorCreating', answer.message));
     return undefined;
   }
   deps.metrics.connectors.add(connector.metadata.uid);

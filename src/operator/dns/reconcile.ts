@@ -15,6 +15,7 @@ import { report, type Reconciler, type ReconcilerDeps, warn, writeStatus } from 
 import { failed, succeeded, type Verdict } from '../workload/status.ts';
 import { applyChanged, assertOwned } from '../workload/apply.ts';
 import { removeExact, removeOwned } from '../workload/cleanup.ts';
+import { listOwn } from '../workload/observe.ts';
 import { namesByOwner } from '../workload/names.ts';
 import { typeSelector } from '../workload/workload.ts';
 import { settleCoreDns } from './coredns.ts';
@@ -115,16 +116,12 @@ async function firstOf({ client }: ReconcilerDeps): Promise<string | undefined> 
 
 /** Lists the objects that the operator has created for Services. */
 async function listServices(deps: ReconcilerDeps): Promise<Parameters<typeof nameTable>[0]> {
-  const { client, options } = deps;
-  const { namespace } = options;
-  const listed = async (kind: ResourceKind, labelSelector: string): Promise<readonly KubeObject[]> =>
-    (await client.list(kind, { namespace, labelSelector })).items;
   const own = typeSelector('svc');
   const [statefulSets, secrets, slices, fronts, owned] = await Promise.all([
-    listed(KINDS.statefulSet, own),
-    listed(KINDS.secret, own),
-    listed(KINDS.endpointSlice, own),
-    listed(KINDS.service, `${own},${frontSelector()}`),
+    listOwn(deps, KINDS.statefulSet, own),
+    listOwn(deps, KINDS.secret, own),
+    listOwn(deps, KINDS.endpointSlice, own),
+    listOwn(deps, KINDS.service, `${own},${frontSelector()}`),
     namesByOwner(deps),
   ]);
   return {

@@ -34,6 +34,6 @@ async function deploy(
   deps.metrics.egressGroups.add(uid);
   const proxy = proxyOfGroup(deps, proxyGroup, { kind: 'egress-group', configMap: configMapName(name) });
   const deployed = await deployProxy(deps, proxy, answer.proxyClass, found);
-  await reportNodes(deps, proxyGroup, deployed, found, deployed.missing);
+  await reportNodes(deps, proxyGroup, deployed, deployed.missing);
   return deployed.retryAfterMs;
 }

@@ -3,12 +3,13 @@
  * pods. The key of a pass is the group, so that no two passes assign ports or write the same object at the same time.
  */
 import { SERVICES, SERVICES_BY_GROUP } from '../indexes.ts';
-import { FINALIZER, KINDS, type KubeObject, type ResourceKind } from '../kube-object.ts';
+import { FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
 import { addFinalizer, report, type Reconciler, type ReconcilerDeps, warn } from '../workload/reconciler.ts';
 import { labelSelector, problemOfName, type NodeGroup } from '../workload/workload.ts';
 import { forEachMember, throwFirst } from '../workload/for-each-member.ts';
 import { applyChanged } from '../workload/apply.ts';
 import { removeExact } from '../workload/cleanup.ts';
+import { listOwn } from '../workload/observe.ts';
 import { sharedNodes } from '../proxy-group/group.ts';
 import { isEgressGroup, parseProxyGroup, type ProxyGroup } from '../proxy-group/resource.ts';
 import { ANNOTATIONS } from '../service/predicates.ts';
@@ -113,21 +114,19 @@ function keyOfMember({ metadata }: Service): string {
 }
 
 async function observeGroup(
-  { client, options }: ReconcilerDeps,
+  deps: ReconcilerDeps,
   proxyGroup: ProxyGroup,
   members: readonly Service[],
 ): Promise<Seen> {
-  const { namespace } = options;
-  const group = sharedNodes(proxyGroup, options);
-  const listed = async (kind: ResourceKind, selector: string): Promise<readonly KubeObject[]> =>
-    (await client.list(kind, { namespace, labelSelector: selector })).items;
+  const { namespace } = deps.options;
+  const group = sharedNodes(proxyGroup, deps.options);
   const own = labelSelector(group.labels);
   const [services, slices, pods, secrets, config] = await Promise.all([
-    listed(KINDS.service, frontSelector(group.name)),
-    listed(KINDS.endpointSlice, frontSelector(group.name)),
-    listed(KINDS.pod, own),
-    listed(KINDS.secret, own),
-    client.get(KINDS.configMap, { namespace, name: configMapName(group.name) }),
+    listOwn(deps, KINDS.service, frontSelector(group.name)),
+    listOwn(deps, KINDS.endpointSlice, frontSelector(group.name)),
+    listOwn(deps, KINDS.pod, own),
+    listOwn(deps, KINDS.secret, own),
+    deps.client.get(KINDS.configMap, { namespace, name: configMapName(group.name) }),
   ]);
   const keys = new Set(members.map(({ metadata }) => keyOf(metadata)));
   const fronts = new Map<string, ServiceFront>();

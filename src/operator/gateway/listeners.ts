@@ -112,7 +112,7 @@ function isHttpRoute({ group, kind }: Listener['allowedRoutes']['kinds'][number]
   return group === GATEWAY_GROUP && kind === 'HTTPRoute';
 }
 
-function kindsProblem({ allowedRoutes: { kinds } }: Listener, field: string): Problem | undefined {
+function kindsProblem({ allowedRoutes: { kinds } }: Listener, field: string): Verdict | undefined {
   const foreign = kinds.findIndex((one) => !isHttpRoute(one));
   if (foreign < 0) return undefined;
   return failed(
@@ -141,14 +141,12 @@ function unservedOf(
   );
 }
 
-type Problem = Verdict & { readonly ready: false };
-
 function problemOf(
   gateway: Gateway,
   listener: Listener,
   field: string,
   isOwnName: (host: string) => boolean,
-): Problem | undefined {
+): Verdict | undefined {
   const { protocol, port } = listener;
   if (protocol !== 'HTTP' && protocol !== 'HTTPS') {
     const why = `HTTP and HTTPS are served, ${protocol} is not`;

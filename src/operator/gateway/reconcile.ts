@@ -3,15 +3,14 @@
  * only.
  */
 import { timeOf } from '../clock.ts';
-import { HTTP_ROUTES, ROUTES_BY_GATEWAY } from '../indexes.ts';
+import { HTTP_ROUTES, ROUTES_BY_GATEWAY, SERVICES, servicesNamed } from '../indexes.ts';
 import { FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
 import type { TlsSecret } from '../ingress/table.ts';
 import {
+  deployWebNode,
   dnsNameOf,
   nextPassMs,
   nodeOf,
-  hasServeEndpoint,
-  servicesNamed,
   tlsSecretsOf,
 } from '../ingress/web-node.ts';
 import {
@@ -25,9 +24,7 @@ import {
   type FailureReason,
   type Observation,
 } from '../workload/reconciler.ts';
-import { stateSecretName } from '../workload/workload.ts';
 import { failed, succeeded, type Verdict } from '../workload/status.ts';
-import { hasJoined } from '../workload/readiness.ts';
 import { proxyClassNameOf } from '../service/predicates.ts';
 import { certificateNames } from './listeners.ts';
 import { planGateway, type GatewayPlan, type RoutePlan } from './plan.ts';
@@ -52,7 +49,7 @@ import {
 import { KubeRefusal } from '../kube-client.ts';
 import { forEachMember, throwFirst } from '../workload/for-each-member.ts';
 import { tagsIn } from '../service/classify.ts';
-import { classOf, deployProxy, manageProxy } from '../workload/proxy.ts';
+import { classOf, manageProxy } from '../workload/proxy.ts';
 
 export function createGatewayReconciler(deps: ReconcilerDeps): Reconciler {
   return createReconciler<Gateway>(deps, {
@@ -96,7 +93,7 @@ function nameOf({ namespace, name }: Managed['metadata']): string {
 async function deploy(
   deps: ReconcilerDeps,
   gateway: Gateway,
-  { group }: Managed,
+  resource: Managed,
   found: Observation,
 ): Promise<number | undefined> {
   const { metadata } = gateway;
@@ -108,39 +105,24 @@ async function deploy(
   const hostname = gatewayHostname(gateway);
   const answer = await classOf(deps, proxyClassNameOf(metadata, deps.options.defaultClass));
   if (answer.kind === 'waits') {
-    await reportGateway(deps, gateway, { programmed: failed('Pending', `waiting: ${answer.message}`) });
+    await reportGateway(deps, gateway, { programmed: failed('Pending', answer.message) });
     return undefined;
   }
   deps.metrics.gateways.add(metadata.uid);
-  const secret = found.observed.secrets.get(stateSecretName(group.name, 0));
-  const node = nodeOf(secret, found.control.issuesCertificates);
+  const node = nodeOf(resource.group, found);
   const names = certificateNames(gateway);
   const plan = await planOf(deps, gateway, {
     hostname,
     node,
     secrets: await tlsSecretsOf(deps, metadata, names),
   });
-  const deployed = await deployProxy(
-    deps,
-    {
-      group,
-      duty: {
-        kind: 'web',
-        serveConfig: JSON.stringify(plan.config),
-        table: plan.table === undefined ? undefined : JSON.stringify(plan.table),
-      },
-      hostname: () => hostname,
-    },
-    answer.proxyClass,
-    found,
-  );
+  const facts = { hostname, node, plan };
+  const deployed = await deployWebNode(deps, resource, answer.proxyClass, found, facts);
   const failure = await writeRouteStatuses(deps, nameOf(metadata), plan.routes);
-  const [first] = deployed.nodes;
-  const hasNode = first !== undefined && hasJoined(group, first, found.observed);
-  const serves = servesOf(plan, node.hasCertificate, deployed.missing, secret);
+  const hasNode = deployed.joined.length > 0;
   const programmed: Verdict = !hasNode
     ? failed('AddressNotAssigned', deployed.missing ?? 'waiting for the node to join')
-    : serves
+    : deployed.serves
       ? succeeded('Programmed')
       : failed('Pending', deployed.missing ?? 'waiting for the node to serve');
   const addresses = hasNode ? addressesOf(node) : undefined;
@@ -153,21 +135,6 @@ async function deploy(
   // The API server refused the status of a route. A later pass writes the status again. The Gateway keeps serving the
   // other routes.
   return Math.min(nextMs ?? REFUSED_RETRY_MS, REFUSED_RETRY_MS);
-}
-
-/**
- * Returns true if the node serves the planned configuration. If tailcast's ingress server serves the requests, its
- * readiness probe shows this. For tailscaled, the state Secret of the node shows whether tailscaled has applied the
- * configuration.
- */
-function servesOf(
-  { server, config }: GatewayPlan,
-  hasCertificate: boolean,
-  missing: string | undefined,
-  secret: KubeObject | undefined,
-): boolean {
-  if (server === 'own') return missing === undefined;
-  return Object.keys(config.TCP ?? {}).length === 0 || !hasCertificate || hasServeEndpoint(secret);
 }
 
 function addressesOf({
@@ -188,20 +155,11 @@ async function planOf(
   },
 ): Promise<GatewayPlan> {
   const routes = await routesOf(deps, nameOf(gateway.metadata));
-  const backends = new Map<string, Set<string>>();
-  for (const route of routes) {
-    const { namespace = '' } = route.metadata;
-    const names = backends.get(namespace) ?? new Set<string>();
-    backends.set(namespace, names);
-    for (const name of routeBackends(route)) names.add(name);
-  }
-  const services = new Map<string, ReadonlyMap<string, KubeObject>>();
-  for (const [namespace, names] of backends)
-    services.set(namespace, await servicesNamed(deps, namespace, names));
+  const cached = await deps.cache.read([SERVICES]);
   return planGateway(gateway, routes, {
     ...facts,
     nowMs: deps.clock.now(),
-    servicesOf: ({ metadata }) => services.get(metadata.namespace ?? '') ?? new Map(),
+    servicesOf: (route) => servicesNamed(cached, route.metadata.namespace, routeBackends(route)),
   });
 }
 

@@ -43,7 +43,7 @@ export function readRouteRules(
 ): ReadRules {
   const paths: RoutePath[] = [];
   const dropped: string[] = [];
-  const unresolved: (Verdict & { readonly ready: false })[] = [];
+  const unresolved: Verdict[] = [];
   for (const [index, rule] of route.spec.rules.entries()) {
     const field = `spec.rules[${index}]`;
     const problem = problemOf(rule, server);
@@ -127,7 +127,7 @@ function targetOf(
   { filters, backendRefs }: RouteRule,
   services: ReadonlyMap<string, KubeObject>,
   server: Server,
-): Upstream | (Verdict & { readonly ready: false }) {
+): Upstream | Verdict {
   const [filter] = filters;
   if (filter !== undefined) {
     const status = filter.requestRedirect?.['statusCode'];
@@ -142,7 +142,7 @@ function backendOf(
   own: string | undefined,
   services: ReadonlyMap<string, KubeObject>,
   server: Server,
-): Upstream | (Verdict & { readonly ready: false }) {
+): Upstream | Verdict {
   const field = 'backendRefs[0]';
   if (group !== '' || kind !== 'Service')
     return failed('InvalidKind', `${field}.kind: Services are supported, ${kind} is not`);

@@ -41,7 +41,7 @@ export function acceptedClass({ spec }: GatewayClass): Verdict {
 }
 
 /** Returns the reason why this Gateway cannot be served at all, or undefined. */
-export function problemOfGateway({ spec }: Gateway): (Verdict & { readonly ready: false }) | undefined {
+export function problemOfGateway({ spec }: Gateway): Verdict | undefined {
   if (spec.addresses.length > 0) {
     const message =
       'spec.addresses: the control server assigns addresses: remove it, and set the name in tailscale.com/hostname';

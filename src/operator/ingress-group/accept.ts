@@ -4,7 +4,6 @@ import type { TailnetControl } from '../auth-keys.ts';
 import { isOfOther, problemsOfIngress, secretIgnored } from '../ingress/reconcile.ts';
 import { backendNames, INGRESS_ANNOTATIONS } from '../ingress/resource.ts';
 import { ingressRoutesOf, type HostRoutes, type IngressProblem } from '../ingress/routes.ts';
-import type { KubeObject } from '../kube-object.ts';
 import { addFinalizer, type ReconcilerDeps, warnOfAll } from '../workload/reconciler.ts';
 import { forEachMember } from '../workload/for-each-member.ts';
 import type { NodeGroup } from '../workload/workload.ts';
@@ -260,13 +259,8 @@ function grant(
 
 function routesOf(member: GroupMember, candidates: Candidates): Pick<ServeRequest, 'hosts' | 'problems'> {
   if (member.type === 'svc') return { hosts: new Map(), problems: [] };
-  const { namespace = '' } = member.metadata;
-  const found = new Map<string, KubeObject>();
-  for (const name of backendNames(member.resource)) {
-    const service = candidates.service(namespace, name);
-    if (service !== undefined) found.set(name, service);
-  }
-  return ingressRoutesOf(member.resource, found);
+  const { metadata, resource } = member;
+  return ingressRoutesOf(resource, candidates.services(metadata.namespace, backendNames(resource)));
 }
 
 function webOf(

@@ -7,6 +7,8 @@ import type { ReconcilerDeps } from '../workload/reconciler.ts';
 import { labelSelector, type NodeGroup } from '../workload/workload.ts';
 import { forEachMember } from '../workload/for-each-member.ts';
 import { applyChanged } from '../workload/apply.ts';
+import { removeExact } from '../workload/cleanup.ts';
+import { listOwn } from '../workload/observe.ts';
 import { certificateLabels, certificateObjects, isFilled } from './certificates.ts';
 import {
   assignAddresses,
@@ -181,18 +183,17 @@ function assertOurs(group: NodeGroup, existing: KubeObject | undefined): void {
 
 /** Removes the certificates of names that are no longer served. */
 export async function removeCertificates(
-  { client, options }: Pick<Deps, 'client' | 'options'>,
+  deps: Pick<Deps, 'client' | 'options'>,
   group: string,
   keep: readonly string[],
 ): Promise<void> {
-  const { namespace } = options;
-  const scope = { namespace, labelSelector: labelSelector(certificateLabels(group)), metadataOnly: true };
-  for (const { metadata } of (await client.list(KINDS.secret, scope)).items) {
-    const { name, uid } = metadata;
+  const selector = labelSelector(certificateLabels(group));
+  for (const secret of await listOwn(deps, KINDS.secret, selector, true)) {
+    const { namespace, name } = secret.metadata;
     if (keep.includes(name)) continue;
-    await client.remove(KINDS.roleBinding, { namespace, name }, {});
-    await client.remove(KINDS.role, { namespace, name }, {});
+    await deps.client.remove(KINDS.roleBinding, { namespace, name }, {});
+    await deps.client.remove(KINDS.role, { namespace, name }, {});
     // The Secret is deleted last, because it identifies the other objects.
-    await client.remove(KINDS.secret, { namespace, name }, { uid });
+    await removeExact(deps, secret);
   }
 }

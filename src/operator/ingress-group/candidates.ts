@@ -11,12 +11,13 @@ import {
   PROXY_GROUPS,
   SERVICES,
   SERVICES_BY_GROUP,
-  SERVICES_BY_NAME,
+  servicesNamed,
   SLICES_BY_SERVICE,
 } from '../indexes.ts';
 import { KINDS, type KubeObject } from '../kube-object.ts';
 import type { ReconcilerDeps } from '../workload/reconciler.ts';
 import { fullName, type ObjectIndex } from '../object-cache.ts';
+import { listOwn } from '../workload/observe.ts';
 import { typeSelector } from '../workload/workload.ts';
 import { isIngressGroup, parseProxyGroup } from '../proxy-group/resource.ts';
 import { groupIn } from '../service/predicates.ts';
@@ -39,8 +40,8 @@ export interface Candidates {
   readonly groups: ReadonlySet<string>;
   /** ConfigMaps with allocations. Map keys: name of the ConfigMap. */
   readonly ledgers: ReadonlyMap<string, KubeObject>;
-  /** Returns a Service, or undefined if it does not exist or is being deleted. */
-  service(namespace: string, name: string): KubeObject | undefined;
+  /** Returns the existing Services that are not being deleted, with their names as map keys. */
+  services(namespace: string | undefined, names: readonly string[]): ReadonlyMap<string, KubeObject>;
   /** True if an endpoint of the Service is ready. */
   hasReadyEndpoint(service: GroupMember): boolean;
 }
@@ -98,21 +99,16 @@ export async function listCandidates(
     ],
     groups,
     ledgers,
-    service: (namespace, name) =>
-      cached
-        .by(SERVICES_BY_NAME, `${namespace}/${name}`)
-        .find(({ metadata }) => metadata.deletionTimestamp === undefined),
+    services: (namespace, names) => servicesNamed(cached, namespace, names),
     hasReadyEndpoint: (member) => cached.by(SLICES_BY_SERVICE, fullName(member)).some(hasReadyEndpoint),
   };
 }
 
-export async function listAllocations({
-  client,
-  options,
-}: Pick<ReconcilerDeps, 'client' | 'options'>): Promise<ReadonlyMap<string, KubeObject>> {
-  const scope = { namespace: options.namespace, labelSelector: typeSelector('proxygroup') };
-  const { items } = await client.list(KINDS.configMap, scope);
-  return new Map(items.filter(isAllocations).map((object) => [object.metadata.name, object]));
+export async function listAllocations(
+  deps: Pick<ReconcilerDeps, 'client' | 'options'>,
+): Promise<ReadonlyMap<string, KubeObject>> {
+  const listed = await listOwn(deps, KINDS.configMap, typeSelector('proxygroup'));
+  return new Map(listed.filter(isAllocations).map((object) => [object.metadata.name, object]));
 }
 
 /** True if the member has the finalizer of a group. */

@@ -11,7 +11,7 @@ import {
 } from '../proxy-group/shared.ts';
 import { createSequence } from '../../async/sequence.ts';
 import type { TailnetControl } from '../auth-keys.ts';
-import { KINDS, type KubeObject } from '../kube-object.ts';
+import { KINDS } from '../kube-object.ts';
 import { hostRoute } from '../networks.ts';
 import { createApprovals } from '../workload/approvals.ts';
 import {
@@ -25,6 +25,7 @@ import {
 import { labelSelector, ordinals, stateSecretName, type NodeGroup } from '../workload/workload.ts';
 import { forEachMember, throwFirst } from '../workload/for-each-member.ts';
 import { removeExact } from '../workload/cleanup.ts';
+import { listOwn } from '../workload/observe.ts';
 import type { Deployed } from '../workload/deploy.ts';
 import { openPodGate } from '../workload/readiness.ts';
 import { GATES } from '../workload/proxy-specs.ts';
@@ -130,7 +131,7 @@ async function deploy(
     ([, write]) => write(),
   );
   const missing = deployed.missing ?? unservedBy(mode, exposures, nodes);
-  await reportNodes(deps, proxyGroup, deployed, found, missing);
+  await reportNodes(deps, proxyGroup, deployed, missing);
   throwFirst(strays, accepted.failure, released, reported);
   return accepted.isNameTaken
     ? Math.min(deployed.retryAfterMs ?? REFUSED_RETRY_MS, REFUSED_RETRY_MS)
@@ -170,14 +171,12 @@ async function openGates(
 
 /** Returns the node of each replica, with the reports of its current pod. */
 async function nodesOf(
-  { client, options }: ReconcilerDeps,
+  deps: ReconcilerDeps,
   group: NodeGroup,
   { observed }: Observation,
 ): Promise<readonly GroupNode[]> {
-  const scope = { namespace: options.namespace, labelSelector: labelSelector(group.labels) };
-  const pods = new Map<string, KubeObject>(
-    (await client.list(KINDS.pod, scope)).items.map((pod) => [pod.metadata.name, pod]),
-  );
+  const listed = await listOwn(deps, KINDS.pod, labelSelector(group.labels));
+  const pods = new Map(listed.map((pod) => [pod.metadata.name, pod]));
   return ordinals(group).map((ordinal) => {
     // A pod and its state Secret have the same name.
     const name = stateSecretName(group.name, ordinal);

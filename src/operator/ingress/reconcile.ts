@@ -10,8 +10,7 @@ import {
   writeStatus,
   type Observation,
 } from '../workload/reconciler.ts';
-import { stateSecretName } from '../workload/workload.ts';
-import { hasJoined } from '../workload/readiness.ts';
+import { SERVICES, servicesNamed } from '../indexes.ts';
 import { proxyClassNameOf } from '../service/predicates.ts';
 import {
   backendNames,
@@ -26,9 +25,9 @@ import {
 import { ingressRoutesOf, type IngressProblem } from './routes.ts';
 import { planTable, secretNames, type TlsSecret } from './table.ts';
 import { planServe, type ServePlan, type ServingNode } from './serve-config.ts';
-import { dnsNameOf, nextPassMs, nodeOf, hasServeEndpoint, servicesNamed, tlsSecretsOf } from './web-node.ts';
+import { deployWebNode, dnsNameOf, nextPassMs, nodeOf, tlsSecretsOf, type WebPlan } from './web-node.ts';
 import { tagsIn } from '../service/classify.ts';
-import { classOf, deployProxy, manageProxy } from '../workload/proxy.ts';
+import { classOf, manageProxy } from '../workload/proxy.ts';
 
 export function createIngressReconciler(deps: ReconcilerDeps): Reconciler {
   return createReconciler<Ingress>(deps, {
@@ -71,49 +70,34 @@ async function deploy(
   found: Observation,
 ): Promise<number | undefined> {
   const { metadata } = ingress;
-  const { group } = resource;
   const hostname = hostnameOf(ingress);
   const answer = await classOf(deps, proxyClassNameOf(metadata, deps.options.defaultClass));
   if (answer.kind === 'waits') {
-    const message = `waiting: ${answer.message}`;
-    await warn(deps, resource, { reason: 'IngressNotServed', message });
+    await warn(deps, resource, { reason: 'IngressNotServed', message: answer.message });
     return undefined;
   }
   deps.metrics.ingresses.add(metadata.uid);
-  const secret = found.observed.secrets.get(stateSecretName(group.name, 0));
-  const node = nodeOf(secret, found.control.issuesCertificates);
-  const services = await servicesNamed(deps, metadata.namespace, backendNames(ingress));
+  const node = nodeOf(resource.group, found);
+  const cached = await deps.cache.read([SERVICES]);
+  const services = servicesNamed(cached, metadata.namespace, backendNames(ingress));
   const secrets = await tlsSecretsOf(deps, metadata, secretNames(ingress));
   // If the operator has no permission to read the Secrets, it serves the Ingress without the certificates in them.
   const own = [...secrets.values()].some((secret) => secret !== 'forbidden' && secret !== 'excess');
-  const { plan, problems, table } = own
+  const { plan, problems } = own
     ? ownPlanOf(ingress, node, services, secrets, deps.clock.now())
     : planOf(ingress, node, services);
   await warnOfAll(deps, resource, problems);
-  const deployed = await deployProxy(
-    deps,
-    {
-      group,
-      duty: { kind: 'web', serveConfig: JSON.stringify(plan.config), table },
-      hostname: () => hostname,
-    },
-    answer.proxyClass,
-    found,
-  );
-  const [first] = deployed.nodes;
-  const isUp = first !== undefined && hasJoined(group, first, found.observed);
-  // Tailcast's ingress server reports readiness with its readiness probe.
-  const serves = own ? deployed.missing === undefined : !node.hasCertificate || hasServeEndpoint(secret);
-  const ready = isUp && serves;
+  const facts = { hostname, node, plan };
+  const deployed = await deployWebNode(deps, resource, answer.proxyClass, found, facts);
+  const isReady = deployed.joined.length > 0 && deployed.serves;
   // While the pod restarts, the status keeps the address, because the tailnet node stays the same.
-  if (ready || plan.ports.length === 0) await show(deps, ingress, shownOf(plan, node.dnsName));
+  if (isReady || plan.ports.length === 0) await show(deps, ingress, shownOf(plan, node.dnsName));
   return nextPassMs(deployed.retryAfterMs, secrets.size);
 }
 
 interface PlanOf {
-  readonly plan: Pick<ServePlan, 'ports'> & { readonly config: object };
+  readonly plan: Pick<ServePlan, 'ports'> & WebPlan;
   readonly problems: readonly IngressProblem[];
-  readonly table?: string;
 }
 
 /** Plans an Ingress with its own certificates. */
@@ -127,7 +111,7 @@ function ownPlanOf(
   const { hosts, problems } = ingressRoutesOf(ingress, services, 'own');
   const plan = planTable(ingress, hosts, dnsName, secrets, nowMs);
   const none = hosts.size === 0 ? [NOTHING_TO_SERVE] : [];
-  return { plan, problems: [...problems, ...plan.problems, ...none], table: JSON.stringify(plan.table) };
+  return { plan, problems: [...problems, ...plan.problems, ...none] };
 }
 
 function planOf(ingress: Ingress, node: ServingNode, services: ReadonlyMap<string, KubeObject>): PlanOf {

@@ -16,7 +16,7 @@ export type TlsSecret = KubeObject | 'missing' | 'forbidden' | 'excess';
 export interface TablePlan {
   readonly table: IngressTable;
   /** The serve configuration of tailscaled. */
-  readonly config: object;
+  readonly config: { readonly TCP: Readonly<Record<string, object>> };
   readonly ports: readonly number[];
   readonly problems: readonly IngressProblem[];
 }

@@ -1,12 +1,14 @@
 /** Common parts of the reconcilers of Ingresses and Gateways, each of which has a single node. Effects only. */
 import { KubeRefusal } from '../kube-client.ts';
 import { KINDS, type KubeObject } from '../kube-object.ts';
-import type { Managed, ReconcilerDeps } from '../workload/reconciler.ts';
+import type { ProxyClass } from '../proxy-class/resource.ts';
+import type { Deployed } from '../workload/deploy.ts';
+import { deployProxy } from '../workload/proxy.ts';
+import type { Managed, Observation, ReconcilerDeps } from '../workload/reconciler.ts';
 import { stateSecretName, type NodeGroup } from '../workload/workload.ts';
 import { readNodeState, secretData } from '../workload/node-state.ts';
 import type { ServingNode } from './serve-config.ts';
 import type { TlsSecret } from './table.ts';
-import { SERVICES, SERVICES_BY_NAME } from '../indexes.ts';
 
 /**
  * Interval at which the operator reads certificate Secrets, in milliseconds. The operator polls because it has the
@@ -19,15 +21,51 @@ export function nextPassMs(retryAfterMs: number | undefined, secrets: number): n
   return secrets > 0 ? Math.min(retryAfterMs ?? Infinity, SECRET_POLL_MS) : retryAfterMs;
 }
 
-/** @param secret Secret with the node's state */
-export function nodeOf(secret: KubeObject | undefined, issuesCertificates: boolean): ServingNode {
-  const { dnsName, addresses, https } = readNodeState(secret);
-  return { dnsName, addresses, hasCertificate: issuesCertificates && https };
+export function nodeOf({ name }: NodeGroup, { observed, control }: Observation): ServingNode {
+  const { dnsName, addresses, https } = readNodeState(observed.secrets.get(stateSecretName(name, 0)));
+  return { dnsName, addresses, hasCertificate: control.issuesCertificates && https };
 }
 
-/** True if containerboot has applied the serve configuration. */
-export function hasServeEndpoint(secret: KubeObject | undefined): boolean {
-  return (secretData(secret).get('https_endpoint') ?? '') !== '';
+/** Plan for the node of an Ingress or a Gateway. */
+export interface WebPlan {
+  /** Serve configuration of tailscaled. */
+  readonly config: { readonly TCP?: Readonly<Record<string, object>> };
+  /** Ingress table for tailcast's ingress server; undefined if tailscaled routes the requests itself. */
+  readonly table?: object | undefined;
+}
+
+/** Deploys the node of an Ingress or a Gateway. */
+export async function deployWebNode(
+  deps: ReconcilerDeps,
+  { group }: Managed,
+  proxyClass: ProxyClass | undefined,
+  found: Observation,
+  { hostname, node, plan: { config, table } }: {
+    readonly hostname: string;
+    readonly node: ServingNode;
+    readonly plan: WebPlan;
+  },
+): Promise<
+  Deployed & {
+    /** True if the node serves the planned configuration. */
+    readonly serves: boolean;
+  }
+> {
+  const duty = {
+    kind: 'web',
+    serveConfig: JSON.stringify(config),
+    table: table === undefined ? undefined : JSON.stringify(table),
+  } as const;
+  const deployed = await deployProxy(deps, { group, duty, hostname: () => hostname }, proxyClass, found);
+  // Tailcast's ingress server reports with its readiness probe that it serves the table. For tailscaled, containerboot
+  // writes to the state Secret that it has applied the configuration.
+  const secret = found.observed.secrets.get(stateSecretName(group.name, 0));
+  const hasApplied = (secretData(secret).get('https_endpoint') ?? '') !== '';
+  const serves =
+    table === undefined
+      ? Object.keys(config.TCP ?? {}).length === 0 || !node.hasCertificate || hasApplied
+      : deployed.missing === undefined;
+  return { ...deployed, serves };
 }
 
 /** Returns the node's name in the tailnet after it has joined. */
@@ -37,21 +75,6 @@ export async function dnsNameOf(
 ): Promise<string | undefined> {
   const reference = { namespace: options.namespace, name: stateSecretName(group.name, 0) };
   return readNodeState(await client.get(KINDS.secret, reference)).dnsName;
-}
-
-/** Returns the existing Services that are not being deleted, with their names as map keys. */
-export async function servicesNamed(
-  { cache }: Pick<ReconcilerDeps, 'cache'>,
-  namespace: string | undefined,
-  names: Iterable<string>,
-): Promise<ReadonlyMap<string, KubeObject>> {
-  const cached = await cache.read([SERVICES]);
-  const found = new Map<string, KubeObject>();
-  for (const name of names) {
-    const [object] = cached.by(SERVICES_BY_NAME, `${namespace ?? ''}/${name}`);
-    if (object !== undefined && object.metadata.deletionTimestamp === undefined) found.set(name, object);
-  }
-  return found;
 }
 
 /** Maximum number of certificate Secrets of one resource. The operator sends a request for each Secret every minute. */

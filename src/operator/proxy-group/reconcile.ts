@@ -18,6 +18,7 @@ import {
 import { belongsTo, problemOfName, type NodeGroup } from '../workload/workload.ts';
 import { applyOwned } from '../workload/apply.ts';
 import { removeConfigMap } from '../workload/cleanup.ts';
+import { listOwn } from '../workload/observe.ts';
 import { deployWorkload, type DesiredWorkload } from '../workload/deploy.ts';
 import { devicesOf, failed } from '../workload/status.ts';
 import {
@@ -177,15 +178,10 @@ async function configureClusters(
   const selector = clusterSelectorOf(proxyGroup);
   if (selector === '') return undefined;
   const { client, options } = deps;
-  const { namespace } = options;
-  const listed = async (format: (typeof SECRET_FORMATS)[number]): Promise<readonly KubeObject[]> => {
-    const labelSelector = secretSelector(format, selector);
-    return (await client.list(KINDS.secret, { namespace, labelSelector })).items;
-  };
   const [capi, argocd, roles] = await Promise.all([
-    listed('capi'),
-    listed('argocd'),
-    client.list(KINDS.role, { namespace }),
+    listOwn(deps, KINDS.secret, secretSelector('capi', selector)),
+    listOwn(deps, KINDS.secret, secretSelector('argocd', selector)),
+    client.list(KINDS.role, { namespace: options.namespace }),
   ]);
   const clusters = chooseClusters(proxyGroup, { capi, argocd }, secretsOfPods(roles.items));
   const desired = clustersConfigMap(proxyGroup, group, clusters, options);

@@ -7,13 +7,11 @@ import {
   type ReconcilerDeps,
   type ReconcilerSpec,
   warn,
-  type Observation,
 } from '../workload/reconciler.ts';
 import { problemOfName, type Duty, type Proxy } from '../workload/workload.ts';
 import { devicesOf, failed, succeeded } from '../workload/status.ts';
 import type { ProxyClass } from '../proxy-class/resource.ts';
 import type { Deployed } from '../workload/deploy.ts';
-import { hasJoined } from '../workload/readiness.ts';
 import { nodeName, nodeNames, sharedNodes } from './group.ts';
 import { parseProxyGroup, type ProxyGroup } from './resource.ts';
 import { availableIf } from './status.ts';
@@ -61,7 +59,7 @@ export async function classOfGroup(
     spec.proxyClass === '' ? deps.options.defaultClass : spec.proxyClass,
   );
   if (answer.kind === 'found') return answer;
-  return refuseGroup(deps, proxyGroup, 'ProxyGroupCreating', `waiting: ${answer.message}`);
+  return refuseGroup(deps, proxyGroup, 'ProxyGroupCreating', answer.message);
 }
 
 /** Reports in an event and in the status why a group is not deployed. */
@@ -98,13 +96,10 @@ export function proxyOfGroup(
 export async function reportNodes(
   deps: ReconcilerDeps,
   proxyGroup: ProxyGroup,
-  { nodes }: Deployed,
-  { observed }: Observation,
+  { joined }: Deployed,
   missing: string | undefined,
 ): Promise<void> {
-  const group = sharedNodes(proxyGroup, deps.options);
-  const joined = nodes.filter((node) => hasJoined(group, node, observed));
-  const running = `${joined.length}/${group.replicas} ProxyGroup pods running`;
+  const running = `${joined.length}/${proxyGroup.spec.replicas} ProxyGroup pods running`;
   const verdicts = {
     ProxyGroupAvailable: availableIf(joined.length > 0, running),
     ProxyGroupReady:

@@ -25,7 +25,7 @@ import { failed, removed, sameJson, succeeded, type Verdict } from '../workload/
 import type { Deployed } from '../workload/deploy.ts';
 import { isEgress } from '../workload/proxy-specs.ts';
 import { removeExact } from '../workload/cleanup.ts';
-import { hasJoined } from '../workload/readiness.ts';
+import { listOwn } from '../workload/observe.ts';
 import { isUnprivileged, planForwards } from '../workload/unprivileged.ts';
 import { ANNOTATIONS, isOurLoadBalancer, proxyClassNameOf } from './predicates.ts';
 import { leadServiceTo } from './lead.ts';
@@ -71,12 +71,8 @@ async function managed(deps: ReconcilerDeps, service: Service): Promise<Managed 
 /** Removes the front of a group that the Service has left. */
 async function leaveOtherGroups(deps: ReconcilerDeps, parent: Parent, { metadata }: Service): Promise<void> {
   if (!metadata.finalizers.includes(FINALIZER)) return;
-  const scope = {
-    namespace: deps.options.namespace,
-    labelSelector: `${labelSelector(parentLabels(parent))},${frontSelector()}`,
-    metadataOnly: true,
-  };
-  for (const front of (await deps.client.list(KINDS.service, scope)).items) {
+  const selector = `${labelSelector(parentLabels(parent))},${frontSelector()}`;
+  for (const front of await listOwn(deps, KINDS.service, selector, true)) {
     const group = front.metadata.labels?.[FRONT_LABELS.group];
     if (group !== metadata.annotations[ANNOTATIONS.proxyGroup]) await removeExact(deps, front);
   }
@@ -98,7 +94,7 @@ async function deploy(
   if (purpose.kind !== 'proxy') return refuse(purpose.kind === 'invalid' ? purpose.message : '');
   const answer = await classOf(deps, proxyClassNameOf(service.metadata, defaultClass));
   if (answer.kind === 'waits') {
-    await reportReady(deps, service, failed('ProxyPending', `waiting: ${answer.message}`), undefined);
+    await reportReady(deps, service, failed('ProxyPending', answer.message), undefined);
     return undefined;
   }
   const { duty } = purpose;
@@ -119,7 +115,7 @@ async function deploy(
     await leadServiceTo(deps.client, service, name);
   }
   const ingress = isOurLoadBalancer(service.spec, servesUnclassed)
-    ? shownIngress(service, resource, deployed, found)
+    ? shownIngress(service, deployed)
     : shownByOthers(service);
   await reportReady(deps, service, verdictOf(duty, deployed, forwards?.unserved), ingress);
   return deployed.retryAfterMs;
@@ -149,12 +145,9 @@ function verdictOf(duty: Duty, { missing }: Deployed, unserved: string | undefin
  */
 function shownIngress(
   service: Service,
-  { group }: Managed,
-  { nodes }: Deployed,
-  { observed }: Observation,
+  { joined: [node] }: Deployed,
 ): readonly LoadBalancerIngress[] | undefined {
-  const [node] = nodes;
-  return node !== undefined && hasJoined(group, node, observed) ? ingressOf(service, node.state) : undefined;
+  return node === undefined ? undefined : ingressOf(service, node.state);
 }
 
 /**

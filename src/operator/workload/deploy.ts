@@ -2,7 +2,7 @@
  * Creates and updates all objects of a workload: Secrets with auth keys, ServiceAccount, Role, RoleBinding, Service,
  * StatefulSet. Effects.
  */
-import { missingCondition } from './readiness.ts';
+import { hasJoined, missingCondition } from './readiness.ts';
 import { z } from 'zod';
 import type { TailnetControl } from '../auth-keys.ts';
 import { type KubeObject, type DesiredObject, KINDS } from '../kube-object.ts';
@@ -48,6 +48,8 @@ export interface DesiredWorkload {
 export interface Deployed {
   /** One entry for each replica. */
   readonly nodes: readonly ReplicaNode[];
+  /** Nodes that have joined, and whose rules are in effect. */
+  readonly joined: readonly ReplicaNode[];
   /** True while the StatefulSet is being recreated. */
   readonly recreating: boolean;
   /** False while the StatefulSet is being recreated or surplus replicas are being removed. */
@@ -74,13 +76,15 @@ export async function deployWorkload(
   await removeStaleServices(deps, group, observed);
   const isSurplusRemoved = await removeSurplus(deps, group, observed, control);
   const settled = !recreating && isSurplusRemoved;
+  const joined = nodes.filter((node) => hasJoined(group, node, observed));
   return {
     nodes,
+    joined,
     recreating,
     settled,
     missing: recreating
       ? 'the StatefulSet is being recreated; its pods keep running'
-      : missingCondition(group, nodes, observed),
+      : missingCondition(group, joined.length, observed),
     retryAfterMs: settled ? nextKeyCheckMs(nodes, deps.clock.now()) : SHORT_MS,
   };
 }

@@ -8,6 +8,8 @@ import { z } from 'zod';
 import { KubeRefusal, type KubeClient } from '../kube-client.ts';
 import { kindOf, KINDS, type KubeObject, type ResourceKind } from '../kube-object.ts';
 import type { ObjectCache, Selection } from '../object-cache.ts';
+import { removeExact } from './cleanup.ts';
+import { listOwn } from './observe.ts';
 
 type NamesDeps = {
   readonly client: Pick<KubeClient, 'get' | 'list' | 'create' | 'remove'>;
@@ -61,13 +63,9 @@ export async function claimNames(deps: NamesDeps, claim: NameClaim): Promise<str
 /** Releases all names of a resource, except those in `claim.names`. */
 export async function releaseNames(deps: NamesDeps, claim: NameClaim): Promise<void> {
   const kept = new Set(objectNames(claim));
-  const { namespace } = deps.options;
-  const scope = { namespace, labelSelector: `${OWNER}=${claim.metadata.uid}`, metadataOnly: true };
-  for (const { metadata } of (await deps.client.list(KINDS.configMap, scope)).items) {
-    const { name } = metadata;
-    if (kept.has(name)) continue;
-    await deps.client.remove(KINDS.configMap, { namespace, name }, {});
-  }
+  const selector = `${OWNER}=${claim.metadata.uid}`;
+  for (const object of await listOwn(deps, KINDS.configMap, selector, true))
+    if (!kept.has(object.metadata.name)) await removeExact(deps, object);
 }
 
 /** Returns a selection of all ConfigMaps that record owners of names. */
@@ -144,7 +142,7 @@ async function claimName(
     if (owner.uid === uid) return undefined;
     if (await exists(client, owner)) return owner;
     // The owner no longer exists. It was deleted without the operator's finalizer, so its ConfigMap is left over.
-    await client.remove(KINDS.configMap, { namespace, name }, { uid: existing.metadata.uid });
+    await removeExact({ client }, existing);
   }
   throw new Error(`ConfigMap ${namespace}/${name}: another operator changes it at the same time`);
 }

@@ -31,11 +31,21 @@ export interface Observed {
 
 type Reader = Pick<KubeClient, 'get' | 'list'>;
 
+/** Lists the objects with these labels in the operator's namespace. */
+export async function listOwn(
+  { client, options }: { readonly client: Pick<KubeClient, 'list'>; readonly options: { readonly namespace: string } },
+  kind: ResourceKind,
+  labelSelector: string,
+  metadataOnly = false,
+): Promise<readonly KubeObject[]> {
+  return (await client.list(kind, { namespace: options.namespace, labelSelector, metadataOnly })).items;
+}
+
 /** Reads the objects of a group. Finds them through their labels or through the names that the group needs. */
 export async function observe(client: Reader, group: NodeGroup, namespace: string): Promise<Observed> {
   const { name } = group;
-  const listed = async (kind: ResourceKind, metadataOnly: boolean): Promise<readonly KubeObject[]> =>
-    (await client.list(kind, { namespace, labelSelector: labelSelector(group.labels), metadataOnly })).items;
+  const listed = (kind: ResourceKind, metadataOnly: boolean): Promise<readonly KubeObject[]> =>
+    listOwn({ client, options: { namespace } }, kind, labelSelector(group.labels), metadataOnly);
   const named = (kind: ResourceKind, wanted: string): Promise<KubeObject | undefined> =>
     client.get(kind, { namespace, name: wanted });
   /**

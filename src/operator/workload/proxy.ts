@@ -1,5 +1,6 @@
 /** Deploys the nodes of a proxy with the settings of its ProxyClass. Effects. */
 import { FINALIZER, KINDS, type ResourceKind } from '../kube-object.ts';
+import { listOwn } from './observe.ts';
 import { configFiles } from './proxy-config.ts';
 import { headlessService, proxyStatefulSet } from './proxy-specs.ts';
 import { type Deployed, deployWorkload, type DesiredWorkload } from './deploy.ts';
@@ -30,7 +31,7 @@ export async function privilegedClassOf(
 ): Promise<ClassAnswer> {
   const answer = await classOf(deps, name);
   if (answer.kind === 'waits' || !isUnprivileged(answer.proxyClass)) return answer;
-  const message = `ProxyClass "${name}" says ${UNPRIVILEGED}, but forwarding needs privileges: name another class`;
+  const message = `waiting: ProxyClass "${name}" says ${UNPRIVILEGED}, but forwarding needs privileges: name another class`;
   return { kind: 'waits', message };
 }
 
@@ -41,11 +42,11 @@ export async function classOf(
 ): Promise<ClassAnswer> {
   if (name === '') return { kind: 'found', proxyClass: undefined };
   const object = await client.get(KINDS.proxyClass, { name });
-  if (object === undefined) return { kind: 'waits', message: `ProxyClass "${name}" does not exist` };
+  if (object === undefined) return { kind: 'waits', message: `waiting: ProxyClass "${name}" does not exist` };
   const proxyClass = parseProxyClass(object);
   return isReady(proxyClass)
     ? { kind: 'found', proxyClass }
-    : { kind: 'waits', message: `ProxyClass "${name}" is not ready` };
+    : { kind: 'waits', message: `waiting: ProxyClass "${name}" is not ready` };
 }
 
 /**
@@ -56,16 +57,12 @@ export async function classOf(
  * @throws Error if the objects of the parent have two different names
  */
 export async function existingName(
-  { client, options }: Pick<ReconcilerDeps, 'client' | 'options'>,
+  deps: Pick<ReconcilerDeps, 'client' | 'options'>,
   parent: Parent,
 ): Promise<string | undefined> {
-  const scope = {
-    namespace: options.namespace,
-    labelSelector: labelSelector(parentLabels(parent)),
-    metadataOnly: true,
-  };
+  const selector = labelSelector(parentLabels(parent));
   const listed = async (kind: ResourceKind): Promise<readonly string[]> =>
-    (await client.list(kind, scope)).items.map(({ metadata }) => metadata.name);
+    (await listOwn(deps, kind, selector, true)).map(({ metadata }) => metadata.name);
   const sets = await listed(KINDS.statefulSet);
   const names =
     sets.length > 0

@@ -23,16 +23,15 @@ const statusSchema = z.object({
 
 /** Returns the condition that a proxy does not meet yet, or undefined if it is ready. */
 export function missingCondition(
-  group: NodeGroup,
-  nodes: readonly ReplicaNode[],
+  { replicas }: NodeGroup,
+  joined: number,
   observed: Observed,
 ): string | undefined {
-  const joined = nodes.filter((node) => hasJoined(group, node, observed));
-  if (joined.length < group.replicas) {
-    return `waiting for proxy pod to finish auth: ${joined.length}/${group.replicas} nodes have joined`;
+  if (joined < replicas) {
+    return `waiting for proxy pod to finish auth: ${joined}/${replicas} nodes have joined`;
   }
   const ready = readyPodsOf(observed.statefulSet);
-  return ready < group.replicas ? `waiting for proxy pods: ${ready}/${group.replicas} are ready` : undefined;
+  return ready < replicas ? `waiting for proxy pods: ${ready}/${replicas} are ready` : undefined;
 }
 
 /**

@@ -30,12 +30,12 @@ export function removed(types: readonly string[]): Verdicts {
 }
 
 /** Returns a condition with status True. */
-export function succeeded(reason: string, message = reason): Verdict & { readonly ready: true } {
+export function succeeded(reason: string, message = reason): Verdict {
   return { ready: true, reason, message };
 }
 
 /** Returns a condition with status False. */
-export function failed(reason: string, message: string): Verdict & { readonly ready: false } {
+export function failed(reason: string, message: string): Verdict {
   return { ready: false, reason, message };
 }
 
