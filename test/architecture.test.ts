@@ -278,14 +278,7 @@ const FOR_TESTS: ReadonlySet<string> = new Set([
  * Names that several files export. No file imports two exports of the same name. Do not add names: choose a unique name
  * instead.
  */
-const NAMESAKES: ReadonlySet<string> = new Set([
-  'ANNOTATIONS',
-  'Ask',
-  'Page',
-  'failed',
-  'nextStatus',
-  'problemOf',
-]);
+const NAMESAKES: ReadonlySet<string> = new Set(['ANNOTATIONS', 'Ask', 'Page', 'failed', 'problemOf']);
 
 /** Folders that belong to one role. A process of another role must not load them. */
 const ROLES: Record<string, readonly string[]> = {

@@ -73,7 +73,7 @@ export function createInformer(options: InformerOptions): Informer {
         }
         place = event.object.metadata.resourceVersion ?? place;
         if (event.kind === 'deleted') copy.remove(event.object);
-        else if (event.kind !== 'bookmark') copy.put(event.object);
+        else if (event.kind === 'put') copy.put(event.object);
         backoff.reset();
       }
       return place;

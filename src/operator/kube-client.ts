@@ -66,7 +66,8 @@ export interface ListAnswer {
 }
 
 export type WatchEvent =
-  | { readonly kind: 'added' | 'modified' | 'deleted' | 'bookmark'; readonly object: KubeObject }
+  /** `put`: the object was created or changed. */
+  | { readonly kind: 'put' | 'deleted' | 'bookmark'; readonly object: KubeObject }
   | { readonly kind: 'error'; readonly status: number; readonly message: string };
 
 /**
@@ -315,9 +316,8 @@ function readEvent(line: string, keep = (object: KubeObject): KubeObject => obje
   const { type, object } = eventSchema.parse(JSON.parse(line));
   switch (type) {
     case 'ADDED':
-      return { kind: 'added', object: keep(parseObject(object)) };
     case 'MODIFIED':
-      return { kind: 'modified', object: keep(parseObject(object)) };
+      return { kind: 'put', object: keep(parseObject(object)) };
     case 'DELETED':
       return { kind: 'deleted', object: keep(parseObject(object)) };
     case 'BOOKMARK':

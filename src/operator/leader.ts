@@ -113,8 +113,11 @@ function createCandidate(options: LeaderOptions): Candidate {
   async function attempt(signal: AbortSignal): Promise<boolean> {
     const lease = await client.get(KINDS.lease, reference, signal);
     const now = new Date(clock.now()).toISOString().replace('Z', '000Z');
+    const own = { holderIdentity: identity, leaseDurationSeconds: LEASE_SECONDS, renewTime: now };
     if (lease === undefined) {
-      await client.create(KINDS.lease, newLease(now), signal);
+      const { apiVersion, kind } = KINDS.lease;
+      const spec = { ...own, acquireTime: now, leaseTransitions: 0 };
+      await client.create(KINDS.lease, { apiVersion, kind, metadata: { name, namespace }, spec }, signal);
       return true;
     }
     const { spec } = leaseSchema.parse(lease);
@@ -124,29 +127,12 @@ function createCandidate(options: LeaderOptions): Candidate {
     const expired = clock.now() - sighting.seenAtMs >= spec.leaseDurationSeconds * 1000;
     if (!ours && spec.holderIdentity !== '' && !expired) return false;
     const next = {
-      holderIdentity: identity,
-      leaseDurationSeconds: LEASE_SECONDS,
-      renewTime: now,
+      ...own,
       acquireTime: ours ? spec.acquireTime : now,
       leaseTransitions: spec.leaseTransitions + (ours ? 0 : 1),
     };
     await write(lease, next, signal);
     return true;
-  }
-
-  function newLease(now: string): object {
-    return {
-      apiVersion: KINDS.lease.apiVersion,
-      kind: KINDS.lease.kind,
-      metadata: { name, namespace },
-      spec: {
-        holderIdentity: identity,
-        leaseDurationSeconds: LEASE_SECONDS,
-        renewTime: now,
-        acquireTime: now,
-        leaseTransitions: 0,
-      },
-    };
   }
 
   /** Because of the resource version, the write fails if another process has changed the Lease in the meantime. */

@@ -108,17 +108,17 @@ export function createWatchedObjects(deps: WatchDeps): WatchedObjects {
       watch.listeners.push(listener);
     },
     async read(selections) {
-      const listed: (readonly [Selection, readonly KubeObject[]])[] = [];
+      const unwatched: Selection[] = [];
       for (const selection of selections) {
         const informer = watchOf(selection)?.informer;
-        if (informer === undefined) listed.push([selection, await listOf(client, selection)]);
+        if (informer === undefined) unwatched.push(selection);
         else if (!informer.isSynced)
           await Promise.race([informer.synced, pause(FIRST_LIST_MS, signal, clock)]);
         if (informer?.isSynced === false)
           throw new Error(`the API server has not sent the list of ${selection.kind.plural} yet`);
       }
-      if (listed.length === 0) return objects;
-      const view = viewOf(listed);
+      if (unwatched.length === 0) return objects;
+      const view = await listAll(client, unwatched);
       return {
         all: (selection) => (watchOf(selection) === undefined ? view : objects).all(selection),
         by: (index, value) => (watchOf(index.of) === undefined ? view : objects).by(index, value),
@@ -157,12 +157,17 @@ function openWatch(selection: Selection, { client, ...deps }: WatchDeps): Watch 
 /** A cache without watches: each `read` lists the objects. It is for commands that visit each resource only once. */
 export function createListedObjects(client: Pick<KubeClient, 'list'>): ObjectCache {
   return {
-    async read(selections) {
-      const listed: (readonly [Selection, readonly KubeObject[]])[] = [];
-      for (const selection of selections) listed.push([selection, await listOf(client, selection)]);
-      return viewOf(listed);
-    },
+    read: (selections) => listAll(client, selections),
   };
+}
+
+async function listAll(
+  client: Pick<KubeClient, 'list'>,
+  selections: readonly Selection[],
+): Promise<CachedObjects> {
+  const listed: (readonly [Selection, readonly KubeObject[]])[] = [];
+  for (const selection of selections) listed.push([selection, await listOf(client, selection)]);
+  return viewOf(listed);
 }
 
 /** A view of objects that have been listed. */

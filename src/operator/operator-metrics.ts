@@ -25,12 +25,12 @@ export function createOperatorMetrics(options: { readonly processMetrics?: boole
       'k8s_proxygroup_kube_apiserver_resources',
       'Deployed ProxyGroup resources of type kube-apiserver.',
     ),
-    services: uids('tailcast_operator_services', 'Services with their own proxy.'),
     ingresses: uids('k8s_ingress_resources', 'Ingresses with their own proxy.'),
-    gateways: uids('tailcast_operator_gateways', 'Gateway resources with their own proxy.'),
     connectors: uids('k8s_connector_resources', 'Deployed Connector resources.'),
     egressGroups: uids('k8s_proxygroup_egress_resources', 'Deployed ProxyGroup resources of type egress.'),
     ingressGroups: uids('k8s_proxygroup_ingress_resources', 'Deployed ProxyGroup resources of type ingress.'),
+    services: uids('tailcast_operator_services', 'Services with their own proxy.'),
+    gateways: uids('tailcast_operator_gateways', 'Gateway resources with their own proxy.'),
   };
   let pending = (): number => 0;
   gauge('tailcast_operator_pending', 'Queued resources and resources in reconciliation.', () => pending());

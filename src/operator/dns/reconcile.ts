@@ -4,13 +4,7 @@ import { errorText, TailcastError } from '../../errors.ts';
 import { olderFirst } from '../../kube/object-age.ts';
 import { frontSelector } from '../egress-group/member.ts';
 import { KubeRefusal } from '../kube-client.ts';
-import {
-  KINDS,
-  knownKindOf,
-  type DesiredObject,
-  type KubeObject,
-  type ResourceKind,
-} from '../kube-object.ts';
+import { KINDS, knownKindOf, type DesiredObject, type KubeObject } from '../kube-object.ts';
 import { report, type Reconciler, type ReconcilerDeps, warn, writeStatus } from '../workload/reconciler.ts';
 import { failed, succeeded, type Verdict } from '../workload/status.ts';
 import { applyChanged, assertOwned } from '../workload/apply.ts';

@@ -4,15 +4,9 @@
  */
 import { timeOf } from '../clock.ts';
 import { HTTP_ROUTES, ROUTES_BY_GATEWAY, SERVICES, servicesNamed } from '../indexes.ts';
-import { FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
+import { FINALIZER, KINDS } from '../kube-object.ts';
 import type { TlsSecret } from '../ingress/table.ts';
-import {
-  deployWebNode,
-  dnsNameOf,
-  nextPassMs,
-  nodeOf,
-  tlsSecretsOf,
-} from '../ingress/web-node.ts';
+import { deployWebNode, dnsNameOf, nextPassMs, nodeOf, tlsSecretsOf } from '../ingress/web-node.ts';
 import {
   REFUSED_RETRY_MS,
   type Managed,

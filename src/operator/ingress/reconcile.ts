@@ -25,7 +25,7 @@ import {
 import { ingressRoutesOf, type IngressProblem } from './routes.ts';
 import { planTable, secretNames, type TlsSecret } from './table.ts';
 import { planServe, type ServePlan, type ServingNode } from './serve-config.ts';
-import { deployWebNode, dnsNameOf, nextPassMs, nodeOf, tlsSecretsOf, type WebPlan } from './web-node.ts';
+import { deployWebNode, dnsNameOf, nextPassMs, nodeOf, tlsSecretsOf, type WebNodePlan } from './web-node.ts';
 import { tagsIn } from '../service/classify.ts';
 import { classOf, manageProxy } from '../workload/proxy.ts';
 
@@ -96,7 +96,7 @@ async function deploy(
 }
 
 interface PlanOf {
-  readonly plan: Pick<ServePlan, 'ports'> & WebPlan;
+  readonly plan: Pick<ServePlan, 'ports'> & WebNodePlan;
   readonly problems: readonly IngressProblem[];
 }
 

@@ -1,6 +1,6 @@
 /** Common parts of the reconcilers of Ingresses and Gateways, each of which has a single node. Effects only. */
 import { KubeRefusal } from '../kube-client.ts';
-import { KINDS, type KubeObject } from '../kube-object.ts';
+import { KINDS } from '../kube-object.ts';
 import type { ProxyClass } from '../proxy-class/resource.ts';
 import type { Deployed } from '../workload/deploy.ts';
 import { deployProxy } from '../workload/proxy.ts';
@@ -27,7 +27,7 @@ export function nodeOf({ name }: NodeGroup, { observed, control }: Observation):
 }
 
 /** Plan for the node of an Ingress or a Gateway. */
-export interface WebPlan {
+export interface WebNodePlan {
   /** Serve configuration of tailscaled. */
   readonly config: { readonly TCP?: Readonly<Record<string, object>> };
   /** Ingress table for tailcast's ingress server; undefined if tailscaled routes the requests itself. */
@@ -40,10 +40,14 @@ export async function deployWebNode(
   { group }: Managed,
   proxyClass: ProxyClass | undefined,
   found: Observation,
-  { hostname, node, plan: { config, table } }: {
+  {
+    hostname,
+    node,
+    plan: { config, table },
+  }: {
     readonly hostname: string;
     readonly node: ServingNode;
-    readonly plan: WebPlan;
+    readonly plan: WebNodePlan;
   },
 ): Promise<
   Deployed & {

@@ -34,7 +34,7 @@ import {
 } from './clusters.ts';
 import { nodeNames, proxyGroupNodes } from './group.ts';
 import { isApiServerGroup, parseProxyGroup, settingsOf, type ProxyGroup } from './resource.ts';
-import { decideGroupService, isOfGroup, removeServicesExcept, serviceNameOf } from './service.ts';
+import { decideGroupService, isServiceOfGroup, removeServicesExcept, serviceNameOf } from './service.ts';
 import { gatewayStatefulSet } from './stateful-set-specs.ts';
 import { isMarkedNotServed, notServed, urlOf, verdictsOf, type Seen } from './status.ts';
 
@@ -68,7 +68,7 @@ export function createProxyGroupReconciler(deps: ReconcilerDeps): Reconciler {
     notReady: (proxyGroup, reason, message) =>
       report(deps, KINDS.proxyGroup, proxyGroup, { ProxyGroupReady: failed(`ProxyGroup${reason}`, message) }),
     async removeMore({ group }, control) {
-      await removeServicesExcept(control, [], (service) => isOfGroup(service, group.uid));
+      await removeServicesExcept(control, [], (service) => isServiceOfGroup(service, group.uid));
       await removeConfigMap(deps, group, configOf(group, deps.options));
     },
   });
@@ -122,7 +122,7 @@ async function deploy(
   };
   const { nodes, settled, retryAfterMs } = await deployWorkload(deps, desired, found);
   const kept = service === undefined ? [] : [service];
-  await removeServicesExcept(control, kept, (one) => isOfGroup(one, group.uid));
+  await removeServicesExcept(control, kept, (one) => isServiceOfGroup(one, group.uid));
   if (clusters === undefined) await removeConfigMap(deps, group, configOf(group, deps.options));
   const seen: Seen = {
     replicas: group.replicas,

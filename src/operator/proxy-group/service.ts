@@ -96,7 +96,7 @@ export function decideGroupService(
   const field = 'spec.kubeAPIServer.hostname';
   // Grants apply to tags. The Service therefore has the same tags as the nodes, whose grants the gateway reads.
   const wanted = { name: serviceNameOf(proxyGroup), tags, ports: PORTS, owner, field };
-  return decideService(wanted, (service) => isOfGroup(service, uid), existing);
+  return decideService(wanted, (service) => isServiceOfGroup(service, uid), existing);
 }
 
 /**
@@ -114,7 +114,7 @@ export async function removeServicesExcept(
 }
 
 /** True if the group with this uid is the only owner of the Service. Uids are unique across clusters. */
-export function isOfGroup(service: TailnetService, uid: string): boolean {
+export function isServiceOfGroup(service: TailnetService, uid: string): boolean {
   const owners = ownersOf(service) ?? [];
   return owners.length === 1 && owners[0]?.resource?.uid === uid;
 }

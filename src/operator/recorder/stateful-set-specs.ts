@@ -53,8 +53,8 @@ const DRAIN_SECONDS = 45;
 const GRACE_SECONDS = 60;
 
 /**
- * Returns the StatefulSet of a Recorder. The pod template does not depend on the number of replicas, so scaling restarts
- * no pod.
+ * Returns the StatefulSet of a Recorder. The pod template does not depend on the number of replicas, so scaling
+ * restarts no pod.
  */
 export function statefulSet(recorder: DesiredRecorder, options: SpecOptions): DesiredStatefulSet {
   const { statefulSet: wanted, group, storage } = recorder;

@@ -24,8 +24,8 @@ export function purposeOf(service: Service, servesUnclassed: boolean): Purpose {
   if (!outward && !isExposed(service, servesUnclassed)) return { kind: 'none' };
   const message = outward ? egressProblemOf(service, servesUnclassed) : problemOfNames(annotations);
   if (message !== undefined) return { kind: 'invalid', message };
-  if (address !== undefined) return proxy({ kind: 'egress-address', address });
-  if (name !== undefined) return proxy({ kind: 'egress-name', name: withDot(name) });
+  if (address !== undefined) return proxy({ kind: 'egress-address', target: address });
+  if (name !== undefined) return proxy({ kind: 'egress-name', target: withDot(name) });
   return inwardPurpose(service);
 }
 
@@ -64,7 +64,7 @@ export function egressProblemOf(service: Service, servesUnclassed: boolean): str
 function inwardPurpose({ spec }: Service): Purpose {
   if (spec.type === 'ExternalName') {
     const name = spec.externalName;
-    if (!isForeignHost(name.replace(/\.$/, ''))) return proxy({ kind: 'ingress-name', name });
+    if (!isForeignHost(name.replace(/\.$/, ''))) return proxy({ kind: 'ingress-name', target: name });
     const message =
       `spec.externalName: ${JSON.stringify(name)} is an address of the proxy's own machine or link: name ` +
       'another host';
@@ -78,7 +78,7 @@ function inwardPurpose({ spec }: Service): Purpose {
   }
   // When the API server assigns an address, this change of the Service starts a new reconciliation.
   if (spec.clusterIP === '') return { kind: 'invalid', message: 'the Service has no clusterIP' };
-  return proxy({ kind: 'ingress', address: spec.clusterIP });
+  return proxy({ kind: 'ingress', target: spec.clusterIP });
 }
 
 /** True if the Service has the annotation for a ProxyGroup. */

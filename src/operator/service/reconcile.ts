@@ -16,14 +16,14 @@ import {
   labelSelector,
   stateSecretName,
   dnsLabel,
-  type Duty,
+  leadsToTailnet,
+  type PacketDuty,
   parentLabels,
   type Parent,
 } from '../workload/workload.ts';
 import { readNodeState } from '../workload/node-state.ts';
 import { failed, removed, sameJson, succeeded, type Verdict } from '../workload/status.ts';
 import type { Deployed } from '../workload/deploy.ts';
-import { isEgress } from '../workload/proxy-specs.ts';
 import { removeExact } from '../workload/cleanup.ts';
 import { listOwn } from '../workload/observe.ts';
 import { isUnprivileged, planForwards } from '../workload/unprivileged.ts';
@@ -109,7 +109,7 @@ async function deploy(
     hostname: () => hostnameOf(service),
   };
   const deployed = await deployProxy(deps, proxy, answer.proxyClass, found);
-  if (isEgress(duty)) {
+  if (leadsToTailnet(duty)) {
     // The Service points to the name of the headless Service, which resolves to the pods of the proxy.
     const name = `${resource.group.name}.${namespace}.svc.${clusterDomain}`;
     await leadServiceTo(deps.client, service, name);
@@ -132,10 +132,10 @@ function reasonOf(reason: FailureReason): string {
   return reason === 'NameTaken' || reason === 'TagsNotAllowed' ? 'ProxyInvalid' : 'ProxyFailed';
 }
 
-function verdictOf(duty: Duty, { missing }: Deployed, unserved: string | undefined): Verdict {
+function verdictOf(duty: PacketDuty, { missing }: Deployed, unserved: string | undefined): Verdict {
   if (missing === undefined)
     return unserved === undefined ? succeeded('ProxyCreated') : succeeded('ProxyPartial', unserved);
-  const name = duty.kind === 'egress-name' ? `, and for ${duty.name} to be known in the tailnet` : '';
+  const name = duty.kind === 'egress-name' ? `, and for ${duty.target} to be known in the tailnet` : '';
   return failed('ProxyPending', `${missing}${name}`);
 }
 

@@ -2,7 +2,7 @@
 import type { V1Container, V1ObjectMeta, V1PodSpec, V1StatefulSetSpec } from '@kubernetes/client-node';
 import type { ProxyClass } from '../proxy-class/resource.ts';
 import { defined, variables, withOverrides, type DesiredStatefulSet, type Plain } from './pod-specs.ts';
-import { isEgress, LOCAL_PORT } from './proxy-specs.ts';
+import { LOCAL_PORT, usesAllPorts } from './proxy-specs.ts';
 import type { ContainerOverrides } from './schema.ts';
 import type { Duty } from './workload.ts';
 
@@ -77,10 +77,9 @@ function templateWith(template: Plain<PodTemplate>, spec: ProxyClass['spec'], du
  */
 function tailscaleWith(container: Plain<V1Container>, spec: ProxyClass['spec'], duty: Duty): V1Container {
   const overrides = spec.statefulSet.pod.tailscaleContainer;
-  // The Service may use any port of these pods, so no port is reserved for metrics or debugging.
-  const outward = isEgress(duty) || duty.kind === 'forward-out';
-  const metrics = spec.metrics.enable && !outward;
-  const debug = overrides.debug.enable && !outward;
+  const hasFreePorts = !usesAllPorts(duty);
+  const metrics = spec.metrics.enable && hasFreePorts;
+  const debug = overrides.debug.enable && hasFreePorts;
   const env = variables({
     ...(metrics ? { TS_ENABLE_METRICS: 'true' } : {}),
     ...(debug

@@ -33,7 +33,10 @@ type Reader = Pick<KubeClient, 'get' | 'list'>;
 
 /** Lists the objects with these labels in the operator's namespace. */
 export async function listOwn(
-  { client, options }: { readonly client: Pick<KubeClient, 'list'>; readonly options: { readonly namespace: string } },
+  {
+    client,
+    options,
+  }: { readonly client: Pick<KubeClient, 'list'>; readonly options: { readonly namespace: string } },
   kind: ResourceKind,
   labelSelector: string,
   metadataOnly = false,

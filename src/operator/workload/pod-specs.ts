@@ -48,7 +48,7 @@ export function groupStatefulSet(
   options: Pick<SpecOptions, 'namespace'>,
   parts: StatefulSetParts,
 ): DesiredStatefulSet {
-  const { selector = group.labels, podLabels, podAnnotations = {}, podSpec, more } = parts;
+  const { selector = group.labels, podLabels, podAnnotations, podSpec, more } = parts;
   return {
     apiVersion: 'apps/v1',
     kind: 'StatefulSet',
@@ -60,7 +60,7 @@ export function groupStatefulSet(
       template: {
         metadata: {
           labels: { ...podLabels, ...group.labels, ...selector },
-          ...(Object.keys(podAnnotations).length === 0 ? {} : { annotations: { ...podAnnotations } }),
+          annotations: { ...podAnnotations },
         },
         spec: { serviceAccountName: group.account.name, ...podSpec },
       },

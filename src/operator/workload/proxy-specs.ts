@@ -27,11 +27,14 @@ import {
   type DesiredStatefulSet,
 } from './pod-specs.ts';
 import {
+  leadsToTailnet,
+  PACKET_DUTIES,
   stateSecretName,
   type NodeGroup,
   type SpecOptions,
   type Duty,
   type ForwardDuty,
+  type PacketDuty,
   type Proxy,
 } from './workload.ts';
 import { CONFIG_FILES, SERVE_CONFIG, TABLE, RULES } from './proxy-config.ts';
@@ -112,25 +115,16 @@ function selectorOf(uid: string): { app: string } {
   return { app: uid };
 }
 
+/** Returns the duty that forwards packets or connections from or to one target; undefined for other duties. */
+function packetDutyOf(duty: Duty): PacketDuty | undefined {
+  if ('target' in duty) return duty;
+  return 'of' in duty ? duty.of : undefined;
+}
+
 function lastSet(duty: Duty): Record<string, string> {
-  switch (duty.kind) {
-    case 'ingress':
-      return { [`${LAST_SET}cluster-ip`]: duty.address };
-    case 'ingress-name':
-      return { [`${LAST_SET}cluster-dns-name`]: duty.name };
-    case 'egress-address':
-      return { [`${LAST_SET}ts-tailnet-target-ip`]: duty.address };
-    case 'egress-name':
-      return { [`${LAST_SET}ts-tailnet-target-fqdn`]: duty.name };
-    case 'forward-in':
-    case 'forward-out':
-      return lastSet(duty.of);
-    case 'egress-group':
-    case 'ingress-group':
-    case 'web':
-    case 'connector':
-      return {};
-  }
+  const packets = packetDutyOf(duty);
+  if (packets === undefined) return {};
+  return { [`${LAST_SET}${PACKET_DUTIES[packets.kind].annotation}`]: packets.target };
 }
 
 /**
@@ -228,9 +222,7 @@ function proxyContainer(proxy: Proxy, { tailscaleImage }: SpecOptions): V1Contai
       ...dutyVariables(duty),
       ...healthVariables(duty),
     ],
-    ...(isEgress(duty) || duty.kind === 'forward-out'
-      ? {}
-      : { readinessProbe: httpProbe('/healthz', LOCAL_PORT, 5, 2) }),
+    ...(usesAllPorts(duty) ? {} : { readinessProbe: httpProbe('/healthz', LOCAL_PORT, 5, 2) }),
     securityContext: restricted ? LOCKED_DOWN : securityOf(duty),
     ...beforeEnd(duty),
     volumeMounts: [
@@ -248,9 +240,10 @@ function securityOf(duty: Duty): V1SecurityContext {
     : { allowPrivilegeEscalation: false, capabilities: { drop: ['ALL'] } };
 }
 
-/** True if the pod forwards all incoming packets to the tailnet. Packets of probes are no exception. */
-export function isEgress({ kind }: Duty): boolean {
-  return kind === 'egress-address' || kind === 'egress-name';
+/** True if the Service may use any port of the pod, so that no port is free for probes, metrics or debugging. */
+export function usesAllPorts(duty: Duty): boolean {
+  const packets = packetDutyOf(duty);
+  return packets !== undefined && leadsToTailnet(packets);
 }
 
 const SOCKET_VOLUME = 'tailscale';
@@ -303,13 +296,13 @@ function ingressContainer({ recorderImage }: SpecOptions): V1Container {
  * target through tailscaled.
  */
 function forwarderContainer(
-  { target, ports }: Extract<ForwardDuty, { readonly kind: 'forward-out' }>,
+  { of, ports }: Extract<ForwardDuty, { readonly kind: 'forward-out' }>,
   { recorderImage }: SpecOptions,
 ): V1Container {
   let opsPort = OPS_PORT;
   while (ports.includes(opsPort)) opsPort += 1;
   const env = variables({
-    TAILCAST_TARGET: target,
+    TAILCAST_TARGET: of.target.replace(/\.$/, ''),
     TAILCAST_PORTS: ports.join(','),
     TAILCAST_SOCKET: SOCKET,
     TAILCAST_OPS_LISTEN: `:${opsPort}`,
@@ -321,16 +314,13 @@ function dutyVariables(duty: Duty): readonly V1EnvVar[] {
   const serveFrom = { TS_SERVE_CONFIG: `${SERVE_DIRECTORY}/$(POD_NAME)/${SERVE_CONFIG}` };
   switch (duty.kind) {
     case 'ingress':
-      return variables({ TS_DEST_IP: duty.address, TS_INTERNAL_APP: 'k8s-operator-ingress-proxy' });
     case 'ingress-name':
-      return variables({
-        TS_EXPERIMENTAL_DEST_DNS_NAME: duty.name,
-        TS_INTERNAL_APP: 'k8s-operator-ingress-proxy',
-      });
     case 'egress-address':
-      return variables({ TS_TAILNET_TARGET_IP: duty.address, TS_INTERNAL_APP: 'k8s-operator-egress-proxy' });
     case 'egress-name':
-      return variables({ TS_TAILNET_TARGET_FQDN: duty.name, TS_INTERNAL_APP: 'k8s-operator-egress-proxy' });
+      return variables({
+        [PACKET_DUTIES[duty.kind].variable]: duty.target,
+        TS_INTERNAL_APP: `k8s-operator-${leadsToTailnet(duty) ? 'egress' : 'ingress'}-proxy`,
+      });
     case 'ingress-group':
       return [
         POD_ADDRESSES,
@@ -372,8 +362,7 @@ const POD_ADDRESSES: V1EnvVar = { name: 'POD_IPS', valueFrom: { fieldRef: { fiel
 
 /** Variables that enable containerboot's health check. The check succeeds when the rules are in effect. */
 function healthVariables(duty: Duty): readonly V1EnvVar[] {
-  // The Service may use any port of the pod, so no port is reserved for containerboot's health check.
-  if (isEgress(duty) || duty.kind === 'forward-out') return [];
+  if (usesAllPorts(duty)) return [];
   // The front Services may have addresses of both families, so containerboot listens on its default address, which
   // includes both.
   if (duty.kind === 'egress-group') return variables({ TS_ENABLE_HEALTH_CHECK: 'true' });

@@ -31,7 +31,9 @@ export async function privilegedClassOf(
 ): Promise<ClassAnswer> {
   const answer = await classOf(deps, name);
   if (answer.kind === 'waits' || !isUnprivileged(answer.proxyClass)) return answer;
-  const message = `waiting: ProxyClass "${name}" says ${UNPRIVILEGED}, but forwarding needs privileges: name another class`;
+  const message =
+    `waiting: ProxyClass "${name}" says ${UNPRIVILEGED}, but forwarding needs privileges: name another ` +
+    'class';
   return { kind: 'waits', message };
 }
 

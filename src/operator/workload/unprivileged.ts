@@ -4,7 +4,7 @@
  */
 import { isIP } from 'node:net';
 import type { ProxyClass } from '../proxy-class/resource.ts';
-import type { ForwardDuty, PacketDuty } from './workload.ts';
+import { leadsToTailnet, type ForwardDuty, type PacketDuty } from './workload.ts';
 
 /** Annotation of a ProxyClass that requests unprivileged proxies. Its value is `"true"`. */
 export const UNPRIVILEGED = 'tailcast.dev/unprivileged';
@@ -55,16 +55,9 @@ export function planForwards(duty: PacketDuty, declared: readonly DeclaredPort[]
 }
 
 function forwardDuty(duty: PacketDuty, ports: readonly number[]): ForwardDuty {
-  switch (duty.kind) {
-    case 'ingress':
-      return { kind: 'forward-in', of: duty, serveConfig: forwardsTo(duty.address, ports) };
-    case 'ingress-name':
-      return { kind: 'forward-in', of: duty, serveConfig: forwardsTo(duty.name, ports) };
-    case 'egress-address':
-      return { kind: 'forward-out', of: duty, target: duty.address, ports };
-    case 'egress-name':
-      return { kind: 'forward-out', of: duty, target: duty.name.replace(/\.$/, ''), ports };
-  }
+  return leadsToTailnet(duty)
+    ? { kind: 'forward-out', of: duty, ports }
+    : { kind: 'forward-in', of: duty, serveConfig: forwardsTo(duty.target, ports) };
 }
 
 /** Returns a serve configuration with which tailscaled forwards each port to the same port of a host. */

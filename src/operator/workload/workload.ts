@@ -245,15 +245,36 @@ export function parentAmong(
   return resource === undefined ? parent : { ...parent, name: resource.metadata.name };
 }
 
+/** Task that forwards packets from or to one target. It needs privileges. */
+export interface PacketDuty {
+  readonly kind: keyof typeof PACKET_DUTIES;
+  /** Address or DNS name. */
+  readonly target: string;
+}
+
+/**
+ * Kinds of packet duties. `variable` is the environment variable of containerboot with the target, and `annotation` the
+ * annotation that shows the target to users who inspect the pod.
+ */
+export const PACKET_DUTIES = {
+  /** From the tailnet to a cluster address. */
+  ingress: { annotation: 'cluster-ip', variable: 'TS_DEST_IP' },
+  /** From the tailnet to the addresses of a DNS name. */
+  'ingress-name': { annotation: 'cluster-dns-name', variable: 'TS_EXPERIMENTAL_DEST_DNS_NAME' },
+  /** From the cluster to the address of a node of the tailnet. */
+  'egress-address': { annotation: 'ts-tailnet-target-ip', variable: 'TS_TAILNET_TARGET_IP' },
+  /** From the cluster to the name of a node of the tailnet. */
+  'egress-name': { annotation: 'ts-tailnet-target-fqdn', variable: 'TS_TAILNET_TARGET_FQDN' },
+} as const;
+
+/** True if the duty leads from the cluster to the tailnet. */
+export function leadsToTailnet({ kind }: PacketDuty): boolean {
+  return kind === 'egress-address' || kind === 'egress-name';
+}
+
 /** Task of a proxy (*duty*). */
 export type Duty =
-  /** Forwards packets from its tailnet address to a cluster address. */
-  | { readonly kind: 'ingress'; readonly address: string }
-  /** Forwards packets from its tailnet address to the addresses of a DNS name. */
-  | { readonly kind: 'ingress-name'; readonly name: string }
-  /** Forwards packets from the cluster to one node of the tailnet. */
-  | { readonly kind: 'egress-address'; readonly address: string }
-  | { readonly kind: 'egress-name'; readonly name: string }
+  | PacketDuty
   /** Forwards packets from the cluster to many nodes, which a ConfigMap lists. */
   | { readonly kind: 'egress-group'; readonly configMap: string }
   /**
@@ -284,23 +305,12 @@ export type Duty =
     }
   | ForwardDuty;
 
-/** Tasks that forward packets from or to one target. They need privileges. */
-export type PacketDuty = Extract<
-  Duty,
-  { readonly kind: 'ingress' | 'ingress-name' | 'egress-address' | 'egress-name' }
->;
-
 /** Tasks like {@link PacketDuty}, but for pods without privileges, which forward TCP connections instead of packets. */
 export type ForwardDuty =
   /** From the tailnet: tailscaled forwards connections with a serve configuration. */
   | { readonly kind: 'forward-in'; readonly of: PacketDuty; readonly serveConfig: string }
   /** Into the tailnet: tailcast's forwarder accepts connections, and dials through tailscaled. */
-  | {
-      readonly kind: 'forward-out';
-      readonly of: PacketDuty;
-      readonly target: string;
-      readonly ports: readonly number[];
-    };
+  | { readonly kind: 'forward-out'; readonly of: PacketDuty; readonly ports: readonly number[] };
 
 /** Configuration of one node of a group. */
 export interface NodeOrders {

@@ -551,7 +551,7 @@ describe('an operator that is killed between any two writes', () => {
       let limit = 0;
       for (let survived = false; !survived; limit += 1) {
         await bench.close();
-        bench = await createBench();
+        bench = await createBench({ networks: NETWORKS });
         if (mode === 'route') withoutServices();
         let dead = false;
         const passes = async (): Promise<void> => {

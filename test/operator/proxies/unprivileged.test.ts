@@ -28,9 +28,9 @@ const port = (
 
 describe('a plan of forwards', () => {
   it.each([
-    [{ kind: 'ingress', address: '10.96.0.10' }, { '80': { TCPForward: '10.96.0.10:80' } }],
-    [{ kind: 'ingress', address: 'fd00::10' }, { '80': { TCPForward: '[fd00::10]:80' } }],
-    [{ kind: 'ingress-name', name: 'db.example.com' }, { '80': { TCPForward: 'db.example.com:80' } }],
+    [{ kind: 'ingress', target: '10.96.0.10' }, { '80': { TCPForward: '10.96.0.10:80' } }],
+    [{ kind: 'ingress', target: 'fd00::10' }, { '80': { TCPForward: '[fd00::10]:80' } }],
+    [{ kind: 'ingress-name', target: 'db.example.com' }, { '80': { TCPForward: 'db.example.com:80' } }],
   ] as const)('lets tailscaled forward to %j', (duty, TCP) => {
     const plan = planForwards(duty, [port(80)]);
     expect(plan).toMatchObject({
@@ -44,14 +44,14 @@ describe('a plan of forwards', () => {
 
   it('takes each port once, in order, and names a target without the dot at its end', () => {
     expect(
-      planForwards({ kind: 'egress-name', name: 'db.lab.ts.net.' }, [port(443), port(80), port(443)]),
+      planForwards({ kind: 'egress-name', target: 'db.lab.ts.net.' }, [port(443), port(80), port(443)]),
     ).toMatchObject({
-      duty: { kind: 'forward-out', target: 'db.lab.ts.net', ports: [80, 443] },
+      duty: { kind: 'forward-out', ports: [80, 443] },
     });
   });
 
   it('says what is not carried', () => {
-    const plan = planForwards({ kind: 'ingress', address: '10.96.0.10' }, [
+    const plan = planForwards({ kind: 'ingress', target: '10.96.0.10' }, [
       port(53),
       port(53, 'UDP', 'dns'),
       port(9, 'SCTP'),
@@ -63,7 +63,7 @@ describe('a plan of forwards', () => {
     [[], 'none is declared'],
     [[port(53, 'UDP', 'dns')], 'there is only UDP 53 (dns)'],
   ])('is impossible with %j', (ports, why) => {
-    expect(planForwards({ kind: 'egress-address', address: '100.64.0.1' }, ports)).toMatchObject({
+    expect(planForwards({ kind: 'egress-address', target: '100.64.0.1' }, ports)).toMatchObject({
       kind: 'impossible',
       message: expect.stringContaining(why),
     });

@@ -9,7 +9,7 @@ import { problemsOf, warningsOf } from '../../../src/operator/proxy-class/valida
 import { createBench, TAILSCALE } from '../bench.ts';
 import { OPTIONS } from '../recorder/recorders.ts';
 
-const INGRESS: Duty = { kind: 'ingress', address: '10.96.0.10' };
+const INGRESS: Duty = { kind: 'ingress', target: '10.96.0.10' };
 const parent = { type: 'svc', namespace: 'prod', name: 'web' } as const;
 
 function proxy(duty: Duty): Proxy {
@@ -112,7 +112,7 @@ describe('a ProxyClass', () => {
       ['debug', 9001],
     ]);
     expect(container?.env).toContainEqual({ name: 'TS_ENABLE_METRICS', value: 'true' });
-    const egress: Duty = { kind: 'egress-address', address: '100.64.0.1' };
+    const egress: Duty = { kind: 'egress-address', target: '100.64.0.1' };
     expect(merged(spec, egress)).toEqual(proxyStatefulSet(proxy(egress), OPTIONS));
   });
 

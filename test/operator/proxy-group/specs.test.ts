@@ -9,7 +9,7 @@ import { ANNOTATIONS, settingsOf } from '../../../src/operator/proxy-group/resou
 import {
   decideGroupService,
   serviceNameOf,
-  isOfGroup,
+  isServiceOfGroup,
   removeServicesExcept,
 } from '../../../src/operator/proxy-group/service.ts';
 import {
@@ -192,7 +192,7 @@ describe('the Service of a ProxyGroup', () => {
       kind: 'refuse',
       message: expect.stringContaining('spec.kubeAPIServer.hostname'),
     });
-    expect(isOfGroup(existing, 'uid-1')).toBe(false);
+    expect(isServiceOfGroup(existing, 'uid-1')).toBe(false);
   });
 
   it.each([
@@ -206,7 +206,7 @@ describe('the Service of a ProxyGroup', () => {
       { ...made(), name: 'svc:other', annotations: {} },
     ])
       control.known.set(service.name, service);
-    await removeServicesExcept(control, keep, (service) => isOfGroup(service, 'uid-1'));
+    await removeServicesExcept(control, keep, (service) => isServiceOfGroup(service, 'uid-1'));
     expect([...control.known.keys()]).toEqual(left);
   });
 });

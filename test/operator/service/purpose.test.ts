@@ -8,7 +8,7 @@ import { EXPOSED, service } from './services.ts';
 const purpose = (spec: object, annotations: Record<string, string> = {}, servesUnclassed = false) =>
   purposeOf(parseService(service(spec, annotations)), servesUnclassed);
 const LOAD_BALANCER = { type: 'LoadBalancer', loadBalancerClass: 'tailscale' };
-const ingress = (address: string) => ({ kind: 'proxy', duty: { kind: 'ingress', address } });
+const ingress = (target: string) => ({ kind: 'proxy', duty: { kind: 'ingress', target } });
 
 describe('what a Service asks for', () => {
   it.each<[string, object, Record<string, string>, object]>([
@@ -27,37 +27,37 @@ describe('what a Service asks for', () => {
       'an outer name to be exposed',
       { type: 'ExternalName', externalName: 'db.example.com', clusterIP: '' },
       EXPOSED,
-      { kind: 'proxy', duty: { kind: 'ingress-name', name: 'db.example.com' } },
+      { kind: 'proxy', duty: { kind: 'ingress-name', target: 'db.example.com' } },
     ],
     [
       'to lead to a name',
       { type: 'ExternalName', externalName: 'unused', clusterIP: '' },
       { 'tailscale.com/tailnet-fqdn': 'db.lab.ts.net' },
-      { kind: 'proxy', duty: { kind: 'egress-name', name: 'db.lab.ts.net.' } },
+      { kind: 'proxy', duty: { kind: 'egress-name', target: 'db.lab.ts.net.' } },
     ],
     [
       'to lead to a name of any domain, dot and all',
       {},
       { 'tailscale.com/tailnet-fqdn': 'db.net.example.org.' },
-      { kind: 'proxy', duty: { kind: 'egress-name', name: 'db.net.example.org.' } },
+      { kind: 'proxy', duty: { kind: 'egress-name', target: 'db.net.example.org.' } },
     ],
     [
       'to lead to an address',
       {},
       { 'tailscale.com/tailnet-ip': '100.64.0.7' },
-      { kind: 'proxy', duty: { kind: 'egress-address', address: '100.64.0.7' } },
+      { kind: 'proxy', duty: { kind: 'egress-address', target: '100.64.0.7' } },
     ],
     [
       'to lead to a name of 253 characters',
       {},
       { 'tailscale.com/tailnet-fqdn': `${'a.'.repeat(126)}a.` },
-      { kind: 'proxy', duty: { kind: 'egress-name', name: `${'a.'.repeat(126)}a.` } },
+      { kind: 'proxy', duty: { kind: 'egress-name', target: `${'a.'.repeat(126)}a.` } },
     ],
     [
       'to lead to an address, in the old spelling',
       {},
       { 'tailscale.com/ts-tailnet-target-ip': 'fd7a:115c:a1e0::7' },
-      { kind: 'proxy', duty: { kind: 'egress-address', address: 'fd7a:115c:a1e0::7' } },
+      { kind: 'proxy', duty: { kind: 'egress-address', target: 'fd7a:115c:a1e0::7' } },
     ],
     [
       'a group of proxies',
