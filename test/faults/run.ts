@@ -16,9 +16,12 @@ import { startS3 } from '../real/rig/s3.ts';
 import { startShim } from './s3-shim.ts';
 import { PLAYED_ON, SCENARIOS, SkippedError, type ScenarioName } from './scenarios.ts';
 import type { Stage } from './site.ts';
+import { COMPILE_CACHE } from '../support/scratch.ts';
 
 const BUCKET = 'recordings';
 
+// the processes of the scenarios inherit this environment variable
+process.env['NODE_COMPILE_CACHE'] ??= COMPILE_CACHE;
 const { values } = parseArgs({
   options: {
     runs: { type: 'string', default: '100' },

@@ -16,6 +16,7 @@ import { ensureDebianProgram } from './rig/debian.ts';
 import { enterNetwork, type Entry } from './rig/network.ts';
 import type { PeerName } from './rig/peers.ts';
 import { runsOf, SUITES, type Suite } from './suites.ts';
+import { COMPILE_CACHE } from '../support/scratch.ts';
 import { releaseFolder } from './support/release.ts';
 
 const here = fileURLToPath(new URL('.', import.meta.url));
@@ -137,7 +138,7 @@ async function runVitest(suites: readonly Suite[]): Promise<Report> {
       ...reporters,
       ...files,
     ];
-    const env = { ...process.env, ...enter?.env };
+    const env = { NODE_COMPILE_CACHE: COMPILE_CACHE, ...process.env, ...enter?.env };
     const code = await exitCode(spawn(program, rest, { cwd: root, stdio: 'inherit', env }));
     const report = readReport(output);
     // An error outside all tests is a failure, too.

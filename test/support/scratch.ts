@@ -10,6 +10,8 @@ import { fileURLToPath } from 'node:url';
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 /** The path is short, because paths of sockets have a maximum length. */
 const PREFIX = 'tctest-';
+/** Cache of compiled sources. It halves the CPU time that the start of a process or thread takes. */
+export const COMPILE_CACHE = join(ROOT, 'node_modules', '.cache', 'compiled');
 /** Names that only tailcast uses. Other files in the home or temporary folder do not count. */
 const OURS = /tailcast|tsrecorder|^\.kube$|^tc[a-z0-9]*-/;
 const AT_HOME = ['', '.cache', '.config', '.local', '.local/share', '.local/state'];
@@ -39,8 +41,9 @@ export default function setUp(): (() => void) | undefined {
   const temporary = tmpdir();
   const before = namesThatTestsMayNotMake(homedir(), temporary, ROOT);
   const scratch = mkdtempSync(join(temporary, PREFIX));
-  // test processes inherit this environment variable
+  // test processes inherit these environment variables
   process.env['TMPDIR'] = scratch;
+  process.env['NODE_COMPILE_CACHE'] ??= COMPILE_CACHE;
   return () => {
     process.env['TMPDIR'] = temporary;
     removeAll(scratch);

@@ -286,7 +286,7 @@ interface Run {
  * gateways' recording protocol.
  */
 function inherited(): Record<string, string> {
-  const names = ['PATH', 'HOME', 'TMPDIR', 'LANG', 'TZ'];
+  const names = ['PATH', 'HOME', 'TMPDIR', 'LANG', 'TZ', 'NODE_COMPILE_CACHE'];
   return Object.fromEntries(
     names.flatMap((name) => {
       const value = process.env[name];
