@@ -40,6 +40,15 @@ function client(limits: Partial<RecorderClientLimits> = {}, deps: Partial<Record
   });
 }
 
+/** Opens an upload at the first of these recorders that accepts it. */
+function open(
+  recorders: readonly (RecorderDouble | string)[],
+  ...options: Parameters<typeof client>
+): Promise<RecorderUpload> {
+  const addresses = recorders.map((each) => (typeof each === 'string' ? each : each.address));
+  return client(...options).open({ recorders: addresses, sessionId: 's1' }, never);
+}
+
 /** A mebibyte of hex digits without a newline, because uploads must not depend on lines. */
 const MEBIBYTE = randomBytes(512 * 1024).toString('hex');
 const sha256 = (data: string | Buffer): string => createHash('sha256').update(data).digest('hex');
@@ -47,7 +56,7 @@ const sha256 = (data: string | Buffer): string => createHash('sha256').update(da
 describe('recorder client', () => {
   it('uploads a mebibyte to a recorder that supports only v1', async () => {
     const double = await recorder({ v2: false });
-    const upload = await client().open({ recorders: [double.address], sessionId: 's1' }, never);
+    const upload = await open([double]);
     expect([upload.protocol, upload.createBatch().annotations]).toEqual(['v1', false]);
     await upload.write(MEBIBYTE);
     await upload.end();
@@ -61,7 +70,7 @@ describe('recorder client', () => {
 
   it('uploads a mebibyte over v2 on one connection and never calls v1', async () => {
     const double = await recorder({ upgradeOffered: false });
-    const upload = await client().open({ recorders: [double.address], sessionId: 's1' }, never);
+    const upload = await open([double]);
     expect([upload.protocol, upload.createBatch().annotations]).toEqual(['v2', false]);
     await upload.write(MEBIBYTE);
     await upload.end();
@@ -88,7 +97,7 @@ describe('recorder client', () => {
 
   it('sends nothing before the first write, so that an aborted session stores nothing', async () => {
     const double = await recorder();
-    const upload = await client().open({ recorders: [double.address], sessionId: 's1' }, never);
+    const upload = await open([double]);
     upload.abort();
     await double.until(() => double.uploads[0]?.aborted === true);
     expect(double.uploads[0]!.body).toHaveLength(0);
@@ -97,10 +106,7 @@ describe('recorder client', () => {
 
   it('loses a recorder that does not acknowledge within the window, after all data arrived', async () => {
     const double = await recorder({ acks: 'none', upgradeOffered: false });
-    const upload = await client({ ackWindowMs: 2000 }).open(
-      { recorders: [double.address], sessionId: 's1' },
-      never,
-    );
+    const upload = await open([double], { ackWindowMs: 2000 });
     // two seconds are enough for all bytes to arrive, even on a busy machine
     void upload.write(MEBIBYTE);
     const lost = await upload.lost;
@@ -112,10 +118,7 @@ describe('recorder client', () => {
 
   it('keeps a silent session longer than the window if the recorder sends empty acknowledgements', async () => {
     const double = await recorder({ acks: 'alive' });
-    const upload = await client({ ackWindowMs: 1_000 }).open(
-      { recorders: [double.address], sessionId: 's1' },
-      never,
-    );
+    const upload = await open([double], { ackWindowMs: 1_000 });
     let lost = false;
     void upload.lost.then(() => (lost = true));
     await new Promise((resolve) => setTimeout(resolve, 1_500));
@@ -125,10 +128,7 @@ describe('recorder client', () => {
 
   it('makes the writer wait while too many bytes are unacknowledged', async () => {
     const double = await recorder({ acks: 'alive', upgradeOffered: false });
-    const upload = await client({ maxPendingBytes: 1000 }).open(
-      { recorders: [double.address], sessionId: 's1' },
-      never,
-    );
+    const upload = await open([double], { maxPendingBytes: 1000 });
     expect(upload.write('x'.repeat(1000))).toBeUndefined();
     const room = upload.write('y'.repeat(10));
     expect(room).toBeInstanceOf(Promise);
@@ -147,10 +147,7 @@ describe('recorder client', () => {
 
   it('without a window makes each writer wait for its own acknowledgement, and tells the recorder', async () => {
     const double = await recorder({ acks: 'alive' });
-    const upload = await client({ maxPendingBytes: 0 }).open(
-      { recorders: [double.address], sessionId: 's1' },
-      never,
-    );
+    const upload = await open([double], { maxPendingBytes: 0 });
     expect(upload.policy).toBe('window0');
     expect(upload.whenShown()).toBeUndefined();
     const room = upload.write('one\n');
@@ -175,10 +172,7 @@ describe('recorder client', () => {
     ['acknowledges nothing', { v2: false }],
   ] as const)('without a window does not wait for a recorder that %s', async (_, behaviour) => {
     const double = await recorder(behaviour);
-    const upload = await client({ maxPendingBytes: 0 }).open(
-      { recorders: [double.address], sessionId: 's1' },
-      never,
-    );
+    const upload = await open([double], { maxPendingBytes: 0 });
     expect(upload.policy).toBe('bestEffort');
     expect(upload.write(MEBIBYTE)).toBeUndefined();
     upload.abort();
@@ -186,17 +180,14 @@ describe('recorder client', () => {
 
   it('with a window does not tell the recorder that somebody waits', async () => {
     const double = await recorder();
-    const upload = await client().open({ recorders: [double.address], sessionId: 's1' }, never);
+    const upload = await open([double]);
     await upload.end();
     expect(double.uploads[0]!.headers).not.toHaveProperty('tailcast-waits');
   });
 
   it('loses a recorder that sends empty acknowledgements but makes no progress with a full queue', async () => {
     const double = await recorder({ acks: 'alive', upgradeOffered: false });
-    const upload = await client({ maxPendingBytes: 10, stallWindowMs: 80 }).open(
-      { recorders: [double.address], sessionId: 's1' },
-      never,
-    );
+    const upload = await open([double], { maxPendingBytes: 10, stallWindowMs: 80 });
     const room = upload.write('x'.repeat(11));
     await expect(room).rejects.toMatchObject({ code: 'RECORDER_LOST' });
     expect((await upload.lost).message).toContain('nothing was acknowledged for 80 ms');
@@ -221,7 +212,7 @@ describe('recorder client', () => {
 
   it('treats a v1 recorder that closes the connection as lost', async () => {
     const double = await recorder({ v2: false });
-    const upload = await client().open({ recorders: [double.address], sessionId: 's1' }, never);
+    const upload = await open([double]);
     void upload.write('line\n');
     await double.until(() => double.uploads[0]?.body.length === 5);
     double.uploads[0]!.cut();
@@ -230,7 +221,7 @@ describe('recorder client', () => {
 
   it('fails the end of a v1 upload that is not confirmed with 200', async () => {
     const double = await recorder({ v2: false });
-    const upload = await client().open({ recorders: [double.address], sessionId: 's1' }, never);
+    const upload = await open([double]);
     void upload.write('line\n');
     await double.until(() => double.uploads[0]?.body.length === 5);
     double.uploads[0]!.fail('');
@@ -245,10 +236,7 @@ describe('selecting a recorder', () => {
     closers.pop();
     const refusing = await recorder({ upgrade: 500 });
     const good = await recorder();
-    const upload = await client().open(
-      { recorders: [closed.address, refusing.address, good.address], sessionId: 's1' },
-      never,
-    );
+    const upload = await open([closed, refusing, good]);
     expect(upload.address).toBe(good.address);
     expect(refusing.uploads).toHaveLength(0);
     upload.abort();
@@ -257,13 +245,13 @@ describe('selecting a recorder', () => {
   it('reports for every recorder why it did not accept', async () => {
     const refusing = await recorder({ upgrade: 507 });
     const h1 = await recorder({ v2: false, uploadStatus: 403 });
-    const opened = client().open({ recorders: [refusing.address, h1.address], sessionId: 's1' }, never);
+    const opened = open([refusing, h1]);
     await expect(opened).rejects.toMatchObject({ code: 'RECORDER_UNAVAILABLE' });
     await expect(opened).rejects.toThrow(new RegExp(`${refusing.address}: .*507; ${h1.address}: .*403`));
   });
 
   it('reports a missing recorder if the list is empty', async () => {
-    await expect(client().open({ recorders: [], sessionId: 's1' }, never)).rejects.toMatchObject({
+    await expect(open([])).rejects.toMatchObject({
       code: 'RECORDER_UNAVAILABLE',
       detail: 'no recorder is named',
     });
@@ -272,10 +260,7 @@ describe('selecting a recorder', () => {
   it('gives up on a recorder that accepts connections and sends nothing, within its time limits', async () => {
     const silent = await recorder({ silent: true });
     const good = await recorder();
-    const upload = await client({ probeTimeoutMs: 80 }).open(
-      { recorders: [silent.address, good.address], sessionId: 's1' },
-      never,
-    );
+    const upload = await open([silent, good], { probeTimeoutMs: 1000 });
     expect(upload.address).toBe(good.address);
     expect(silent.connections).toBe(2); // v2, then v1
     upload.abort();
@@ -313,10 +298,7 @@ describe('selecting a recorder', () => {
     const dial: DialRecorder = (address, signal) =>
       address === dead ? dialBlackHole(address, signal) : dialLoopback(address, signal);
     const started = performance.now();
-    const upload = await client({ dialTimeoutMs: 60_000 }, { dial, nodeOf: () => 'node-1' }).open(
-      { recorders: [dead, good.address], sessionId: 's1' },
-      never,
-    );
+    const upload = await open([dead, good], { dialTimeoutMs: 60_000 }, { dial, nodeOf: () => 'node-1' });
     expect(upload.address).toBe(good.address);
     expect(performance.now() - started).toBeLessThan(30_000);
     upload.abort();
@@ -377,10 +359,11 @@ describe('a recorder that is lost during a session', () => {
   it('does not delay a writer forever if the recorders that take over make no progress', async () => {
     const first = await recorder({ acks: 'alive' });
     const second = await recorder({ acks: 'alive' });
-    const upload = await client({ maxPendingBytes: 0, stallWindowMs: 60, maxFruitlessMoves: 2 }).open(
-      { recorders: [first.address, second.address], sessionId: 's1' },
-      never,
-    );
+    const upload = await open([first, second], {
+      maxPendingBytes: 0,
+      stallWindowMs: 60,
+      maxFruitlessMoves: 2,
+    });
     const room = upload.write('one\n');
     await double(first, 9);
     first.uploads[0]!.cut();
@@ -391,10 +374,7 @@ describe('a recorder that is lost during a session', () => {
 
   it('is used again when it is available again', async () => {
     const first = await recorder({ acks: 'alive' });
-    const upload = await client({ moveRetryMs: 20 }).open(
-      { recorders: [first.address], sessionId: 's1' },
-      never,
-    );
+    const upload = await open([first], { moveRetryMs: 20 });
     void upload.write('one\n');
     await double(first, 9);
     await first.close();
@@ -407,10 +387,7 @@ describe('a recorder that is lost during a session', () => {
   it('is lost permanently if no recorder takes over in time', async () => {
     const first = await recorder({ acks: 'alive' });
     const foreign = await recorder({ upgradeOffered: false });
-    const upload = await client({ moveTimeoutMs: 100, moveRetryMs: 10 }).open(
-      { recorders: [first.address, foreign.address], sessionId: 's1' },
-      never,
-    );
+    const upload = await open([first, foreign], { moveTimeoutMs: 100, moveRetryMs: 10 });
     void upload.write('one\n');
     await double(first, 9);
     await first.close();
@@ -431,10 +408,7 @@ describe('a recorder that is lost during a session', () => {
       attempts += 1;
       return dialLoopback(...given);
     };
-    const upload = await client({ moveTimeoutMs: 200, moveRetryMs: 10 }, { log, dial }).open(
-      { recorders: [first.address, closed.address], sessionId: 's1' },
-      never,
-    );
+    const upload = await open([first, closed], { moveTimeoutMs: 2000, moveRetryMs: 10 }, { log, dial });
     void upload.write('one\n');
     await double(first, 9);
     await first.close();
@@ -450,10 +424,7 @@ describe('a recorder that is lost during a session', () => {
   it('is not replaced if it does not support continued sessions', async () => {
     const first = await recorder({ upgradeOffered: false });
     const second = await recorder();
-    const upload = await client().open(
-      { recorders: [first.address, second.address], sessionId: 's1' },
-      never,
-    );
+    const upload = await open([first, second]);
     expect(upload.createBatch().annotations).toBe(false);
     void upload.write('one\n');
     await double(first, 4);
@@ -465,10 +436,7 @@ describe('a recorder that is lost during a session', () => {
 
   it('is given up if every connection breaks without one acknowledged byte', async () => {
     const first = await recorder({ acks: 'alive' });
-    const upload = await client({ maxFruitlessMoves: 2, moveRetryMs: 5 }).open(
-      { recorders: [first.address], sessionId: 's1' },
-      never,
-    );
+    const upload = await open([first], { maxFruitlessMoves: 2, moveRetryMs: 5 });
     void upload.write('one\n');
     for (let round = 0; round < 3; round += 1) {
       await first.until(() => first.uploads[round]?.body.length === 9);

@@ -32,6 +32,13 @@ function whoisOver(options: Partial<WhoisOptions> = {}): ReturnType<typeof creat
   return createWhois({ localApi, now: () => nowMs, ...options });
 }
 
+/** Makes tailscaled wait with its responses until the gate is resolved. */
+function hold(): PromiseWithResolvers<void> {
+  const gate = Promise.withResolvers<void>();
+  daemon.hold = gate.promise;
+  return gate;
+}
+
 const loopback = (port = 40_000): Peer => ({ address: '127.0.0.1', port, source: 'socket' });
 const proxied = (port = 33_664): Peer => ({ address: '100.64.0.4', port, source: 'proxy-protocol' });
 
@@ -141,8 +148,7 @@ describe('remembering identities', () => {
 
   it('does not let a new loopback connection join the question of an old one', async () => {
     daemon.whois.set('127.0.0.1:40000', userNode());
-    const gate = Promise.withResolvers<void>();
-    daemon.hold = gate.promise;
+    const gate = hold();
     const whois = whoisOver();
     const answers = [loopback(), loopback()].map((peer) => whois.whois(peer, never));
     gate.resolve();
@@ -152,8 +158,7 @@ describe('remembering identities', () => {
 
   it('does not remember an answer that a change has overtaken', async () => {
     daemon.whois.set('100.64.0.4', userNode());
-    const gate = Promise.withResolvers<void>();
-    daemon.hold = gate.promise;
+    const gate = hold();
     const whois = whoisOver();
     const before = whois.whois(proxied(), never);
     whois.flush();
@@ -165,8 +170,7 @@ describe('remembering identities', () => {
 
   it('does not let those who ask after a change join a question from before', async () => {
     daemon.whois.set('100.64.0.4', userNode());
-    const gate = Promise.withResolvers<void>();
-    daemon.hold = gate.promise;
+    const gate = hold();
     const whois = whoisOver();
     const before = whois.whois(proxied(), never);
     whois.flush();
@@ -198,8 +202,7 @@ describe('questions under way', () => {
 
   it('go on for the others when one withdraws', async () => {
     daemon.whois.set('100.64.0.4', userNode());
-    const gate = Promise.withResolvers<void>();
-    daemon.hold = gate.promise;
+    const gate = hold();
     const whois = whoisOver();
     const withdrawing = new AbortController();
     const lost = whois.whois(proxied(), withdrawing.signal);

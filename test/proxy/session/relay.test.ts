@@ -12,6 +12,13 @@ import { closeRelays, NOTHING, openPair, relayed, tap } from '../../support/rela
 
 afterEach(closeRelays);
 
+/** Starts a relay whose tap holds all output until the gate is resolved. */
+async function heldBack() {
+  const gate = Promise.withResolvers<void>();
+  const slow = tap(() => gate.promise);
+  return { ...(await relayed({ tap: slow })), gate, slow };
+}
+
 describe('relay', () => {
   it('transfers bytes in both directions, heads first', async () => {
     const { client, upstream, fromClient, fromUpstream, relay } = await relayed({
@@ -63,11 +70,7 @@ describe('relay', () => {
   });
 
   it('delivers the data that a side sent before it broke', async () => {
-    const gate = Promise.withResolvers<void>();
-    const slow = tap(() => gate.promise);
-    const { upstream, client, inner, fromUpstream, relay } = await relayed({
-      tap: slow,
-    });
+    const { gate, upstream, client, inner, fromUpstream, relay } = await heldBack();
     upstream.write('last words');
     await until(() => relay.totals.fromUpstream === 10);
     const closed = Promise.withResolvers<void>();
@@ -82,11 +85,7 @@ describe('relay', () => {
   });
 
   it('delivers a chunk that a tap holds when its source ends', async () => {
-    const gate = Promise.withResolvers<void>();
-    const slow = tap(() => gate.promise);
-    const { upstream, client, inner, fromUpstream, relay } = await relayed({
-      tap: slow,
-    });
+    const { gate, upstream, client, inner, fromUpstream, relay } = await heldBack();
     upstream.end('the end');
     client.end();
     await once(inner.upstream, 'close');
@@ -176,9 +175,7 @@ describe('relay with taps', () => {
       seen.push(Buffer.from(chunk).toString());
       return gate.promise;
     });
-    const { client, inner, fromClient } = await relayed({
-      tap: slow,
-    });
+    const { client, inner, fromClient } = await relayed({ tap: slow });
     client.write('first');
     await until(() => seen.length === 1);
     for (const [index, word] of ['a', 'b', 'c'].entries()) {
@@ -202,9 +199,7 @@ describe('relay with taps', () => {
         if (late) return Promise.reject(error);
         throw error;
       });
-      const { upstream, fromUpstream, relay, inner } = await relayed({
-        tap: refusing,
-      });
+      const { upstream, fromUpstream, relay, inner } = await relayed({ tap: refusing });
       upstream.write('good');
       await fromUpstream.take(4);
       upstream.write('bad');
@@ -218,11 +213,7 @@ describe('relay with taps', () => {
   });
 
   it('delivers nothing after it was stopped, including data that a tap holds', async () => {
-    const gate = Promise.withResolvers<void>();
-    const slow = tap(() => gate.promise);
-    const { upstream, fromUpstream, relay, inner } = await relayed({
-      tap: slow,
-    });
+    const { gate, slow, upstream, fromUpstream, relay, inner } = await heldBack();
     upstream.write('held');
     await until(() => relay.totals.fromUpstream === 4);
     relay.stop();
@@ -237,9 +228,7 @@ describe('relay with taps', () => {
     const gate = Promise.withResolvers<void>();
     const both = tap(() => gate.promise);
     both.inputIs = { kind: 'heartbeat', responses: [Buffer.from('pong')] };
-    const { client, upstream, fromClient, fromUpstream, relay } = await relayed({
-      tap: both,
-    });
+    const { client, upstream, fromClient, fromUpstream, relay } = await relayed({ tap: both });
     upstream.write('held');
     await until(() => relay.totals.fromUpstream === 4);
     client.write('beat');
@@ -268,9 +257,7 @@ describe('relay with taps', () => {
       },
     );
     both.inputIs = { kind: 'heartbeat', responses: [Buffer.from('pong')] };
-    const { client, upstream, inner, fromUpstream, relay } = await relayed({
-      tap: both,
-    });
+    const { client, upstream, inner, fromUpstream, relay } = await relayed({ tap: both });
     upstream.write('held');
     await until(() => relay.totals.fromUpstream === 4);
     const closed = once(inner.upstream, 'close');
@@ -370,9 +357,7 @@ describe('relay with taps', () => {
       const gate = Promise.withResolvers<void>();
       const both = tap(() => gate.promise);
       both.inputIs = { kind: 'delayable', atBoundary: true };
-      const { client, upstream, fromClient, relay } = await relayed({
-        tap: both,
-      });
+      const { client, upstream, fromClient, relay } = await relayed({ tap: both });
       upstream.write('held');
       await until(() => relay.totals.fromUpstream === 4);
       client.write('size');

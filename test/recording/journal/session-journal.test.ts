@@ -86,6 +86,14 @@ function createWriter(room: JournalRoom) {
   };
 }
 
+/** Creates a journal that contains the header. */
+function begin() {
+  const { room, state } = createRoom();
+  const writer = createWriter(room);
+  writer.write(HEADER);
+  return { room, state, writer };
+}
+
 const files = (): string[] =>
   readdirSync(directory)
     .toSorted()
@@ -109,9 +117,7 @@ describe('the journal of a session', () => {
   });
 
   it('continues in another file when one is full, and removes acknowledged files', async () => {
-    const { room, state } = createRoom();
-    const writer = createWriter(room);
-    writer.write(HEADER);
+    const { writer, state } = begin();
     const line = `[0,"o","${'x'.repeat(64 * 1024)}"]\n`;
     while (files().length < 4) expect(writer.write(line)).toBe(true);
     expect(state.used).toBe(diskBytes());
@@ -137,9 +143,7 @@ describe('the journal of a session', () => {
   });
 
   it('overwrites acknowledged files, and always contains the unacknowledged output', async () => {
-    const { room, state } = createRoom();
-    const writer = createWriter(room);
-    writer.write(HEADER);
+    const { writer, state } = begin();
     const window = 1.5 * SEGMENT_BYTES;
     const inodes = new Set<number>();
     for (let count = 0; writer.written.length < 6 * SEGMENT_BYTES; count += 1) {
@@ -164,9 +168,7 @@ describe('the journal of a session', () => {
   });
 
   it('is readable if its process was killed before an overwritten file got its new name', async () => {
-    const { room } = createRoom();
-    const writer = createWriter(room);
-    writer.write(HEADER);
+    const { writer } = begin();
     const line = `[0,"o","${'x'.repeat(256 * 1024)}"]\n`;
     while (files().length < 3) writer.write(line);
     const acknowledged = Math.floor(1.1 * SEGMENT_BYTES);
@@ -250,9 +252,7 @@ describe('the journal of a session', () => {
   });
 
   it('adds the missing bytes when the recorder is lost', async () => {
-    const { room } = createRoom();
-    const writer = createWriter(room);
-    writer.write(HEADER);
+    const { room, writer } = begin();
     writer.acknowledgeTo(3);
     const all = Buffer.concat([writer.written, framed('{"kind":"end"}\n')]);
     const { preamble } = writer;
@@ -271,9 +271,7 @@ describe('the journal of a session', () => {
   });
 
   it('reports missing output if a file in the middle is missing', async () => {
-    const { room } = createRoom();
-    const writer = createWriter(room);
-    writer.write(HEADER);
+    const { writer } = begin();
     while (files().length < 3) writer.write(`[0,"o","${'x'.repeat(512 * 1024)}"]\n`);
     const [first = '', , third = ''] = files();
     const left = await readLeft([first, third], key);
@@ -328,9 +326,7 @@ describe('the journal of a session in frames', () => {
   const block = (size: number, byte = 0xff): Uint8Array => new Uint8Array(size).fill(byte);
 
   it('contains the frames and the preamble, and the position of the frames in the lines', async () => {
-    const { room } = createRoom();
-    const writer = createWriter(room);
-    writer.write(HEADER);
+    const { writer } = begin();
     writer.write(block(10));
     writer.acknowledge(writer.places[1]!);
     writer.journal.note();
@@ -343,9 +339,7 @@ describe('the journal of a session in frames', () => {
   });
 
   it('knows the number of earlier lines at any time, although files are abandoned and overwritten', async () => {
-    const { room, state } = createRoom();
-    const writer = createWriter(room);
-    writer.write(HEADER);
+    const { writer, state } = begin();
     for (let count = 0; writer.written.length < 5 * SEGMENT_BYTES; count += 1) {
       expect(writer.write(block(300_000 + (count % 7) * 10_000, count % 2 === 0 ? 0xff : 0x61))).toBe(true);
       writer.acknowledge(writer.places[Math.max(0, writer.places.length - 1 - (count % 20))]!);
@@ -388,9 +382,7 @@ describe('the journal of a session in frames', () => {
   });
 
   it('reserves space for the maximum number of earlier lines if its first file is missing', async () => {
-    const { room } = createRoom();
-    const writer = createWriter(room);
-    writer.write(HEADER);
+    const { writer } = begin();
     while (files().length < 2) writer.write(block(500_000));
     const [, second = ''] = files();
     const { rest } = (await readLeft([second], key))!;
@@ -409,9 +401,7 @@ describe('the journal of a session in frames', () => {
   });
 
   it('starts records at the starts of frames, even for large writes', async () => {
-    const { room } = createRoom();
-    const writer = createWriter(room);
-    writer.write(HEADER);
+    const { writer } = begin();
     const batch = new FrameBatch();
     for (let count = 0; count < 20; count += 1) batch.output(count, block(1_000_000), 'exact');
     const bytes = new Uint8Array(batch.take());
