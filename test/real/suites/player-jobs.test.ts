@@ -89,19 +89,19 @@ class Auditor {
   }
 }
 
-/** Does a job from a page of the recorder. Returns the number of steps. */
-async function job(name: string, path: string, work: (auditor: Auditor) => Promise<void>): Promise<number> {
-  const page = await open(path, STILL);
+/** Does a job from a page of the recorder, in at most three steps. */
+async function expectFewSteps(from: string, work: (auditor: Auditor) => Promise<void>): Promise<void> {
+  const page = await open(from, STILL);
   await page.context().grantPermissions(['clipboard-read', 'clipboard-write'], { origin: archive().url });
-  if (path.startsWith('#/r/')) await ready(page);
+  if (from.startsWith('#/r/')) await ready(page);
   else await page.locator('tbody tr[data-id]').nth(2).waitFor();
   const auditor = new Auditor(page);
   await work(auditor);
-  table.push(`${auditor.steps}  ${name}`);
+  table.push(`${auditor.steps}  ${expect.getState().currentTestName}`);
   // the test copied the recordings into the store without sidecars and notes
   const missing = /^404 .*\/(?:sidecar|notes)$|status of 404/;
   expect((await close(page)).filter((complaint) => !missing.test(complaint))).toEqual([]);
-  return auditor.steps;
+  expect(auditor.steps).toBeLessThanOrEqual(MAX_STEPS);
 }
 
 const recording = (at: number): string => `#/r/${encodeURIComponent(archive().ids[at] ?? '')}`;
@@ -109,77 +109,64 @@ const search = (page: Page): Locator => page.locator('input[name=q]');
 const copied = (page: Page): Promise<string> => page.evaluate<string>('navigator.clipboard.readText()');
 
 describe('an auditor', () => {
-  it('finds who ran a command since a day', async () => {
-    const steps = await job('who ran rm since a day', '#/', async (auditor) => {
+  it('finds who ran a command since a day', () =>
+    expectFewSteps('#/', async (auditor) => {
       await auditor.type(search(auditor.page), 'cmd:rm after:2026-01-01');
       await auditor.page.locator('tbody tr[data-id]', { hasText: 'mallory@example.com' }).waitFor();
       await expect.poll(() => auditor.page.locator('tbody tr[data-id]').count()).toBe(1);
-    });
-    expect(steps).toBeLessThanOrEqual(MAX_STEPS);
-  });
+    }));
 
-  it('opens the moment of a command', async () => {
-    const steps = await job('the moment of the command', '#/', async (auditor) => {
+  it('opens the moment of a command', () =>
+    expectFewSteps('#/', async (auditor) => {
       await auditor.type(search(auditor.page), 'cmd:rm');
       await auditor.click(auditor.page.locator('tr.hits a').first());
       await ready(auditor.page);
       await expect.poll(() => auditor.page.locator('.position input').inputValue()).toBe('0:03.0');
-    });
-    expect(steps).toBeLessThanOrEqual(MAX_STEPS);
-  });
+    }));
 
-  it('shares a moment', async () => {
-    const steps = await job('share the moment', `${recording(0)}?t=5`, async (auditor) => {
+  it('shares a moment', () =>
+    expectFewSteps(`${recording(0)}?t=5`, async (auditor) => {
       await auditor.click(auditor.page.locator('.share summary'));
       await auditor.click(auditor.page.getByText('Link to this moment'));
       await expect.poll(() => copied(auditor.page)).toContain('?t=5');
-    });
-    expect(steps).toBeLessThanOrEqual(MAX_STEPS);
-  });
+    }));
 
-  it('copies text', async () => {
-    const steps = await job('copy text of the screen', `${recording(0)}?t=6`, async (auditor) => {
+  it('copies text', () =>
+    expectFewSteps(`${recording(0)}?t=6`, async (auditor) => {
       const row = auditor.page.locator('.terminal').getByText('rm -rf /srv/data');
       auditor.steps += 1;
       await row.click({ clickCount: 3 });
       await auditor.press('Control+c');
       expect(await copied(auditor.page)).toContain('rm -rf /srv/data');
-    });
-    expect(steps).toBeLessThanOrEqual(MAX_STEPS);
-  });
+    }));
 
-  it('finds a word in a recording', async () => {
-    const steps = await job('find inside a recording', recording(0), async (auditor) => {
+  it('finds a word in a recording', () =>
+    expectFewSteps(recording(0), async (auditor) => {
       await auditor.press('Control+f');
       await auditor.type(auditor.page.getByLabel('Find in this recording'), 'srv');
       await auditor.page.locator('.terminal').getByText('rm -rf /srv/data').waitFor();
-    });
-    expect(steps).toBeLessThanOrEqual(MAX_STEPS);
-  });
+    }));
 
-  it('follows three running sessions', async () => {
-    const uploads = ['one', 'two', 'three'].map((name) => beginSession(archive().url, name));
-    const steps = await job('follow three sessions live', '#/', async (auditor) => {
+  it('follows three running sessions', () =>
+    expectFewSteps('#/', async (auditor) => {
+      const names = ['one', 'two', 'three'];
+      const uploads = names.map((name) => beginSession(archive().url, name));
       await auditor.click(auditor.page.getByRole('link', { name: 'Live' }));
-      for (const name of ['one', 'two', 'three'])
+      for (const name of names)
         await auditor.page.locator('.tile .terminal').getByText(`this is ${name}`).waitFor();
-    });
-    expect(steps).toBeLessThanOrEqual(MAX_STEPS);
-    for (const upload of uploads) await endSession(upload);
-  });
+      for (const upload of uploads) await endSession(upload);
+    }));
 
-  it('compares two recordings', async () => {
-    const steps = await job('compare two recordings', '#/', async (auditor) => {
+  it('compares two recordings', () =>
+    expectFewSteps('#/', async (auditor) => {
       for (const name of ['long job', 'sh'])
         await auditor.click(auditor.page.getByRole('checkbox', { name: `Select ${name} of` }));
       await auditor.click(auditor.page.getByRole('link', { name: 'Compare' }));
       await auditor.page.locator('.compare .terminal[data-size] >> nth=1').waitFor();
-    });
-    expect(steps).toBeLessThanOrEqual(MAX_STEPS);
-  });
+    }));
 
-  it('exports a bundle that opens without a network', async () => {
-    const steps = await job('export, and open offline', recording(0), async (auditor) => {
+  it('exports a bundle that opens without a network', () =>
+    expectFewSteps(recording(0), async (auditor) => {
       await auditor.click(auditor.page.locator('.share summary'));
       const file = join(folder, 'bundle.html');
       const saved = await auditor.download(auditor.page.getByRole('button', { name: 'Export bundle' }));
@@ -189,24 +176,20 @@ describe('an auditor', () => {
       await offline.goto(pathToFileURL(file).href);
       await ready(offline);
       expect(await close(offline)).toEqual([]);
-    });
-    expect(steps).toBeLessThanOrEqual(MAX_STEPS);
-  });
+    }));
 
-  it('saves a clip', async () => {
-    const steps = await job('save a clip', recording(0), async (auditor) => {
+  it('saves a clip', () =>
+    expectFewSteps(recording(0), async (auditor) => {
       await auditor.click(auditor.page.locator('.share summary'));
       const saved = await auditor.download(
         auditor.page.getByRole('button', { name: 'Save as animated SVG' }),
       );
       expect(readFileSync(await saved.path(), 'utf8')).toMatch(/^<svg/);
-    });
-    expect(steps).toBeLessThanOrEqual(MAX_STEPS);
-  });
+    }));
 
   it('verifies a recording', async () => {
     await endSession(beginSession(archive().url, 'signed'));
-    const steps = await job('verify one recording', '#/', async (auditor) => {
+    await expectFewSteps('#/', async (auditor) => {
       await auditor.click(
         auditor.page.locator('tbody tr[data-id]', { hasText: 'signed' }).locator('a').first(),
       );
@@ -218,25 +201,20 @@ describe('an auditor', () => {
       const signer = await auditor.page.locator('.evidence .facts').first().textContent();
       expect(signer).toContain('(key of this recorder)');
     });
-    expect(steps).toBeLessThanOrEqual(MAX_STEPS);
   });
 
-  it('finds the longest session', async () => {
-    const steps = await job('find the longest session', '#/', async (auditor) => {
+  it('finds the longest session', () =>
+    expectFewSteps('#/', async (auditor) => {
       await auditor.click(auditor.page.getByRole('button', { name: 'Length' }));
       await auditor.page.locator('tbody tr[data-id]').first().getByText('long job').waitFor();
-    });
-    expect(steps).toBeLessThanOrEqual(MAX_STEPS);
-  });
+    }));
 
-  it('finds a leaked secret', async () => {
-    const steps = await job('find a leaked secret', '#/', async (auditor) => {
+  it('finds a leaked secret', () =>
+    expectFewSteps('#/', async (auditor) => {
       await auditor.type(search(auditor.page), 'password secret');
       await auditor.click(auditor.page.locator('tr.hits a').first());
       await ready(auditor.page);
       await auditor.press('n');
       await auditor.page.locator('.terminal').getByText('PASSWORD=hunter2hunter2').waitFor();
-    });
-    expect(steps).toBeLessThanOrEqual(MAX_STEPS);
-  });
+    }));
 });

@@ -16,7 +16,7 @@ import {
   ready,
   setUpPlayer,
   shot,
-  showsAt,
+  expectScreenAt,
 } from '../support/player-page.ts';
 
 const { archive, open, close } = setUpPlayer();
@@ -35,13 +35,12 @@ describe('the screen', () => {
       const moments = [0.3, 0.75, 0.5, 0.1, 1].map((part) => Math.floor(lengthOf(spec) * part * 10) / 10);
       for (const moment of moments) {
         await goTo(page, moment);
-        await showsAt(page, spec, moment).catch((error: unknown) => {
+        await expectScreenAt(page, spec, moment).catch((error: unknown) => {
           table.push(`${spec.command} at ${moment}: ${String(error).slice(0, 1500)}`);
         });
       }
     }
     expect(table).toEqual([]);
-    expect(await close(page)).toEqual([]);
   });
 
   it.each([
@@ -59,7 +58,7 @@ describe('the screen', () => {
     await page.keyboard.press('Escape');
     for (const moment of [0.5, 2]) {
       await goTo(page, moment);
-      await showsAt(page, spec, moment);
+      await expectScreenAt(page, spec, moment);
       const fits = await page.evaluate<boolean>(`document.documentElement.scrollWidth <= innerWidth &&
         document.querySelector('.controls').getBoundingClientRect().bottom <= innerHeight &&
         [...document.querySelectorAll('.terminal .row')].every((row) => {
@@ -69,7 +68,6 @@ describe('the screen', () => {
         })`);
       expect(fits).toBe(true);
     }
-    expect(await close(page)).toEqual([]);
   });
 });
 
@@ -94,7 +92,7 @@ describe('the clock', () => {
       await ready(page);
       const skipping = page.getByRole('button', { name: 'Skip idle time' });
       if (((await skipping.getAttribute('aria-pressed')) === 'true') !== skips) await skipping.click();
-      await showsAt(page, spec, 61);
+      await expectScreenAt(page, spec, 61);
       await expect.poll(() => page.locator('.position input').inputValue()).toBe('1:01.0');
       expect(await close(page)).toEqual([]);
     }
@@ -106,10 +104,9 @@ describe('the clock', () => {
     const page = await open(`#/r/${encodeURIComponent(id)}`, DESKTOP);
     await ready(page);
     const started = performance.now();
-    await showsAt(page, spec, lengthOf(spec));
+    await expectScreenAt(page, spec, lengthOf(spec));
     expect(performance.now() - started).toBeLessThan(30_000);
     await expect.poll(() => page.locator('.position input').inputValue()).toBe('1:02.0');
-    expect(await close(page)).toEqual([]);
   });
 
   it('does not move by itself for whoever wants less movement', async () => {
@@ -117,8 +114,7 @@ describe('the clock', () => {
     const page = await open(`#/r/${encodeURIComponent(archive().add(spec))}`);
     await ready(page);
     await page.getByRole('button', { name: 'Play' }).waitFor();
-    await showsAt(page, spec, 0);
-    expect(await close(page)).toEqual([]);
+    await expectScreenAt(page, spec, 0);
   });
 });
 
@@ -130,9 +126,8 @@ describe('a recording that is not whole', () => {
     const page = await open(`#/r/${encodeURIComponent(archive().add(spec))}`);
     await ready(page);
     await goTo(page, 9);
-    await showsAt(page, spec, 9);
+    await expectScreenAt(page, spec, 9);
     await page.locator('[data-notice=cut]').waitFor();
-    expect(await close(page)).toEqual([]);
   });
 
   it('is shown past a line that cannot be read, and says so', async () => {
@@ -145,17 +140,15 @@ describe('a recording that is not whole', () => {
     const page = await open(`#/r/${encodeURIComponent(archive().add(spec))}`);
     await ready(page);
     await goTo(page, 9);
-    await showsAt(page, spec, 9);
+    await expectScreenAt(page, spec, 9);
     await page.locator('[data-notice=damage]').getByText('1 line').waitFor();
-    expect(await close(page)).toEqual([]);
   });
 
   it('without output has an empty screen and says so', async () => {
     const spec = { command: 'true', columns: 0, rows: 0, events: [] };
     const page = await open(`#/r/${encodeURIComponent(archive().add(spec))}`);
     await page.locator('[data-notice=silent]').waitFor();
-    await showsAt(page, { ...spec, columns: 80, rows: 24 }, 0);
-    expect(await close(page)).toEqual([]);
+    await expectScreenAt(page, { ...spec, columns: 80, rows: 24 }, 0);
   });
 
   it('without a terminal has its lines one below the other, and says when they are no text', async () => {
@@ -163,7 +156,11 @@ describe('a recording that is not whole', () => {
     const page = await open(`#/r/${encodeURIComponent(archive().add(text))}`);
     await ready(page);
     await goTo(page, 1);
-    await showsAt(page, { ...text, columns: 80, rows: 24, events: [[0.1, 'o', 'a\r\nb\r\nc\r\n']] }, 1);
+    await expectScreenAt(
+      page,
+      { ...text, columns: 80, rows: 24, events: [[0.1, 'o', 'a\r\nb\r\nc\r\n']] },
+      1,
+    );
     const data = {
       ...text,
       command: 'tar',
@@ -171,7 +168,6 @@ describe('a recording that is not whole', () => {
     };
     await page.goto(`${archive().url}/#/r/${encodeURIComponent(archive().add(data))}`);
     await page.locator('[data-notice=binary]').waitFor();
-    expect(await close(page)).toEqual([]);
   });
 });
 
@@ -190,9 +186,9 @@ describe('the keyboard alone', () => {
     await expect.poll(at).toBe('0:31.0');
     await page.keyboard.press('Home');
     await expect.poll(at).toBe('0:00.0');
-    await showsAt(page, spec, 0);
+    await expectScreenAt(page, spec, 0);
     await page.keyboard.press('.');
-    await showsAt(page, spec, 1);
+    await expectScreenAt(page, spec, 1);
     await page.keyboard.press('>');
     expect(await page.getByLabel('Speed').inputValue()).toBe('2');
     await page.keyboard.press(' ');
@@ -205,7 +201,6 @@ describe('the keyboard alone', () => {
     const slider = page.getByRole('slider', { name: 'Position in the recording' });
     await slider.focus();
     expect(await slider.getAttribute('aria-valuetext')).toMatch(/of 1:02/);
-    expect(await close(page)).toEqual([]);
   });
 });
 
@@ -230,7 +225,6 @@ describe('axe', () => {
     await page.getByRole('dialog').waitFor();
     found.push(...(await accessibilityFaults(page)));
     expect(found).toEqual([]);
-    expect(await close(page)).toEqual([]);
   });
 });
 
@@ -256,7 +250,6 @@ describe('the layout', () => {
     else await page.locator('.thumbnail canvas').first().waitFor();
     expect(await page.evaluate<number>('window.moved')).toBeLessThan(0.1);
     await page.unrouteAll({ behavior: 'ignoreErrors' });
-    expect(await close(page)).toEqual([]);
   });
 });
 
@@ -287,12 +280,11 @@ describe('what can be taken away', () => {
     await page.context().grantPermissions(['clipboard-read', 'clipboard-write'], { origin: archive().url });
     await ready(page);
     await goTo(page, 1);
-    await showsAt(page, spec, 1);
+    await expectScreenAt(page, spec, 1);
     await page.evaluate(`getSelection().selectAllChildren(document.querySelector('.terminal'))`);
     await page.keyboard.press('Control+c');
     const copied = await page.evaluate<string>('navigator.clipboard.readText()');
     expect(copied.trimEnd()).toBe(`first\nsecond  line\n${'w'.repeat(50)}\nlast`);
-    expect(await close(page)).toEqual([]);
   });
 });
 
@@ -319,14 +311,13 @@ describe('the transcript', () => {
     await page.locator('.find output').getByText('1 found').waitFor();
     await page.locator('.mark-hit').waitFor();
     await page.keyboard.press('Enter');
-    await showsAt(page, spec, 5.1);
+    await expectScreenAt(page, spec, 5.1);
     expect(await page.locator('.transcript mark').first().textContent()).toBe('zephyr');
     const boxes = await page.evaluate<readonly number[]>(
       `['.terminal', '.transcript'].map((name) => document.querySelector(name).getBoundingClientRect().left)`,
     );
     expect(boxes[1]).toBeGreaterThan(boxes[0]!);
     await page.screenshot({ path: shot('transcript') });
-    expect(await close(page)).toEqual([]);
   });
 
   it('has few of its rows in the page, jumps on a click, and is copied with its line breaks', async () => {
@@ -338,14 +329,13 @@ describe('the transcript', () => {
     await lines.filter({ hasText: 'vim notes' }).first().waitFor();
     expect(await lines.count()).toBeLessThan(120);
     await lines.filter({ hasText: 'second row' }).click();
-    await showsAt(page, spec, 5.1);
+    await expectScreenAt(page, spec, 5.1);
     await page.evaluate(`document.querySelector('.transcript .rows').scrollTop = 1e6`);
     await lines.filter({ hasText: 'row 299' }).waitFor();
     await page.evaluate(`getSelection().selectAllChildren(document.querySelector('.transcript .virtual'))`);
     await page.keyboard.press('Control+c');
     const copied = await page.evaluate<string>('navigator.clipboard.readText()');
     expect(copied).toContain('row 297\nrow 298\nrow 299');
-    expect(await close(page)).toEqual([]);
   });
 
   it('is saved as text with times, and commands are marks on the time line', async () => {
@@ -357,7 +347,6 @@ describe('the transcript', () => {
     const text = readFileSync(await (await saving).path(), 'utf8');
     expect(text).toContain('0:05.0\tthe word zephyr in an editor\n');
     expect(await page.locator('.mark-command').first().getAttribute('title')).toBe('0:02 $ vim notes');
-    expect(await close(page)).toEqual([]);
   });
 
   it('stands below the screen on a phone', async () => {
@@ -369,7 +358,6 @@ describe('the transcript', () => {
     await page.locator('.transcript .line').first().waitFor();
     expect(await page.evaluate<boolean>('document.documentElement.scrollWidth <= innerWidth')).toBe(true);
     await page.screenshot({ path: shot('transcript-phone'), fullPage: true });
-    expect(await close(page)).toEqual([]);
   });
 });
 
@@ -430,7 +418,6 @@ describe('the list', () => {
     await page.getByText('701 recordings', { exact: true }).waitFor({ timeout: 15_000 });
     await page.evaluate('scrollTo(0, 0)');
     await rows.first().getByText('the newest').waitFor();
-    expect(await close(page)).toEqual([]);
   });
 
   it('has a button for whoever does not scroll', async () => {
@@ -459,7 +446,6 @@ describe('the list', () => {
     await page.locator('tr[data-id]').first().waitFor();
     expect(await page.evaluate<boolean>('document.documentElement.scrollWidth <= innerWidth')).toBe(true);
     expect(await page.locator('td.length').first().innerText()).toMatch(/\d s$/);
-    expect(await close(page)).toEqual([]);
   });
 
   it.each(['light', 'dark'] as const)('has a first heading inside its frame: %s', async (colorScheme) => {
@@ -473,7 +459,6 @@ describe('the list', () => {
     // the inner radius is smaller than the outer one by the border, which is one pixel wide
     expect(await radiusOf('tr.day')).toBe((await radiusOf('table')) - 1);
     await page.screenshot({ path: shot(`day-phone-${colorScheme}`) });
-    expect(await close(page)).toEqual([]);
   });
 });
 
@@ -515,7 +500,6 @@ describe('a large recording', () => {
     console.log(timings.join('; '));
     // the test jumps four times, and each jump reads only a few chunks after a keyframe
     expect(asked).toBeLessThan(raw.length / 5);
-    expect(await close(page)).toEqual([]);
   });
 });
 
@@ -526,7 +510,7 @@ describe('the access log', () => {
     const page = await open(`#/r/${encodeURIComponent(id)}`);
     await ready(page);
     for (const moment of [5, 60, 1]) await goTo(page, moment);
-    await showsAt(page, spec, 1);
+    await expectScreenAt(page, spec, 1);
     await page.reload();
     await ready(page);
     expect(await close(page)).toEqual([]);

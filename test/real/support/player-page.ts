@@ -3,7 +3,7 @@ import { mkdirSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
-import { afterAll, beforeAll, expect } from 'vitest';
+import { afterAll, afterEach, beforeAll, expect } from 'vitest';
 import { HEADER, openUpload, type Upload } from '../../tsrecorder/recorder-rig.ts';
 import { type Complaints, collectComplaints, openBrowser } from './browser.ts';
 import { type CastArchive, type CastSpec, startCastArchive } from './casts.ts';
@@ -23,7 +23,11 @@ export interface PlayerRig {
   readonly archive: () => CastArchive;
   /** @param path path below the recorder, or a complete address */
   readonly open: (path: string, options?: BrowserContextOptions) => Promise<Page>;
-  /** Closes the page. @returns the problems that the browser reported about this page */
+  /**
+   * Closes the page during a test. At the end of a test, all other pages are closed, and a problem fails the test.
+   *
+   * @returns the problems that the browser reported about this page
+   */
   readonly close: (page: Page) => Promise<readonly string[]>;
 }
 
@@ -40,6 +44,16 @@ export function setUpPlayer(...given: Parameters<typeof startCastArchive>): Play
     await browser?.close();
     await archive?.[Symbol.asyncDispose]();
   });
+  async function close(page: Page): Promise<readonly string[]> {
+    await page.context().close();
+    const complaints = opened.get(page)?.all ?? [];
+    opened.delete(page);
+    return complaints;
+  }
+  afterEach(async () => {
+    const complaints = await Promise.all(Array.from(opened.keys(), close));
+    expect(complaints.flat()).toEqual([]);
+  });
   return {
     archive: () => archive,
     async open(path, options = STILL) {
@@ -49,17 +63,12 @@ export function setUpPlayer(...given: Parameters<typeof startCastArchive>): Play
       await page.goto(/^[a-z]+:/.test(path) ? path : `${archive.url}/${path}`);
       return page;
     },
-    async close(page) {
-      await page.context().close();
-      const complaints = opened.get(page)?.all ?? [];
-      opened.delete(page);
-      return complaints;
-    },
+    close,
   };
 }
 
 /** Waits until the page shows the same screen as the oracle. */
-export async function showsAt(page: Page, spec: CastSpec, seconds: number): Promise<void> {
+export async function expectScreenAt(page: Page, spec: CastSpec, seconds: number): Promise<void> {
   const wanted = await expectedScreen(page, await oracleAt(spec, seconds));
   await expect
     .poll(async () => differences(await readShown(page), wanted), { timeout: 8000, interval: 50 })
