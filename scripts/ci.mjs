@@ -62,8 +62,8 @@ const REAL_SUITES = [
 /** Minutes after which the suite `load` starts no further combinations of test parameters. */
 process.env['REAL_LOAD_MINUTES'] ??= isNightly ? '60' : '3';
 /**
- * Versions of kubectl in the suite `kubectl`. The value `ends` stands for the oldest and the newest version. A run with
- * all versions takes three times as long.
+ * Versions of kubectl and of API servers. The value `ends` stands for the oldest and the newest kubectl, not with each
+ * API server, and for one API server in the suite `clients`. A run with all versions takes several times as long.
  */
 process.env['REAL_MATRIX'] ??= isNightly ? 'all' : 'ends';
 /**
