@@ -61,8 +61,8 @@ export function openSessions(directory: string): DatabaseSync {
     CREATE INDEX IF NOT EXISTS s_usr ON s(usr, n);
     CREATE INDEX IF NOT EXISTS s_ns ON s(ns, n);
     CREATE INDEX IF NOT EXISTS s_pod ON s(pod, n);
-    CREATE INDEX IF NOT EXISTS s_dur ON s(dur, n) WHERE ord IS NOT NULL;
-    CREATE INDEX IF NOT EXISTS s_bytes ON s(bytes, n) WHERE ord IS NOT NULL;
+    CREATE INDEX IF NOT EXISTS s_longest ON s(coalesce(dur, -1), ord) WHERE ord IS NOT NULL;
+    CREATE INDEX IF NOT EXISTS s_largest ON s(coalesce(bytes, -1), ord) WHERE ord IS NOT NULL;
     CREATE INDEX IF NOT EXISTS s_partial ON s(n) WHERE partial = 1;
     CREATE VIRTUAL TABLE IF NOT EXISTS sf USING fts5(d, f, content='', contentless_delete=1, ${TOKENIZER});
     CREATE VIRTUAL TABLE IF NOT EXISTS st USING fts5(

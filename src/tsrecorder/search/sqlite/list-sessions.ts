@@ -1,4 +1,4 @@
-/** Lists sessions that match filters, sorted exactly by time. Session numbers are only nearly sorted by time. */
+/** Lists sessions that match filters, in each sort order of a list. Session numbers are only nearly sorted by time. */
 import type { DatabaseSync } from 'node:sqlite';
 import type { ListAsk, ListedSession } from '../../../search/search-index.ts';
 import type { CompiledQuery } from './compile.ts';
@@ -11,117 +11,182 @@ import { millisecondOf, numberOf, SPILL } from './database.ts';
 const MAX_TRIED = 2000;
 /** Maximum number of trigrams in a lookup. */
 const MAX_TRIGRAMS = 16;
+/** Columns of the sort orders by value. */
+const COLUMNS = { longest: 'dur', largest: 'bytes' } as const;
 
-export interface NumberedSession extends ListedSession {
-  readonly n: number;
+interface Condition {
+  readonly sql: string;
+  readonly values: readonly (string | number)[];
 }
 
-/** Lists sessions, newest first. The duration of the search depends only on sessions that the viewer may see. */
-export function* listSessions(
+interface Numbered {
+  readonly n: number;
+  readonly session: ListedSession;
+}
+
+/**
+ * Lists sessions in the order of `ask.sort`. The duration of the search depends only on sessions that the viewer may
+ * see.
+ */
+export function listSessions(
   sessions: DatabaseSync,
   ask: ListAsk,
   compiled: CompiledQuery,
-): Generator<ListedSession> {
-  // The sessions that follow have lower numbers than `n`, so they started in the millisecond of `n` or earlier.
-  const isReached = (first: NumberedSession, { n }: NumberedSession): boolean =>
-    beginning(first.order) > millisecondOf(n);
-  yield* inOrder(rowsOf(sessions, ask, compiled), compareNewest, isReached);
+): Iterable<ListedSession> {
+  const { sort = 'newest' } = ask;
+  return sort === 'longest' || sort === 'largest'
+    ? listByValue(sessions, ask, COLUMNS[sort], compiled)
+    : listByTime(sessions, ask, sort === 'newest', compiled);
 }
 
-/** Sorts rows that are nearly sorted. @param isReached true if neither `row` nor a later row sorts before `first` */
-export function* inOrder(
-  rows: Iterable<NumberedSession>,
-  compare: (left: NumberedSession, right: NumberedSession) => number,
-  isReached: (first: NumberedSession, row: NumberedSession) => boolean,
+function* listByTime(
+  sessions: DatabaseSync,
+  ask: ListAsk,
+  isNewestFirst: boolean,
+  compiled: CompiledQuery,
 ): Generator<ListedSession> {
-  const waiting: NumberedSession[] = [];
-  for (const row of rows) {
-    waiting.sort(compare);
-    for (let [first] = waiting; first !== undefined && isReached(first, row); [first] = waiting) {
-      waiting.shift();
-      yield withoutNumber(first);
-    }
-    waiting.push(row);
-  }
-  for (const row of waiting.toSorted(compare)) yield withoutNumber(row);
-}
-
-function* rowsOf(sessions: DatabaseSync, ask: ListAsk, compiled: CompiledQuery): Generator<NumberedSession> {
-  const { text = '', from = '', before = '' } = ask;
-  const { first, end } = numbersOf(ask, spillOf(sessions));
-  const { source, id, values } = sourceOf(sessions, ask, compiled);
-  const conditions = [
-    `${id} < ? AND ${id} >= ? AND s.ord >= ?`,
-    compiled.where,
-    ...(before === '' ? [] : ['s.ord < ?']),
-    ...(text === '' ? [] : ['instr(s.low, ?) > 0']),
-  ];
+  const spillMs = Number(sessions.prepare('SELECT value FROM meta WHERE key = ?').get(SPILL)?.['value'] ?? 0);
+  const { order: after = '' } = isNewestFirst ? {} : (ask.after ?? {});
+  const { source, id, narrowed } = sourceOf(sessions, ask, compiled);
+  const found = both(narrowed, numbersOf(ask, id, after, spillMs), wantedBy(ask, compiled), {
+    sql: 's.ord > ?',
+    values: [after],
+  });
   const rows = sessions
     .prepare(
-      `SELECT s.n, s.id, s.ord, d.ver, d.rec FROM ${source} CROSS JOIN d ON d.n = s.n
-       WHERE ${[...values.map(({ sql }) => sql), ...conditions].join(' AND ')} ORDER BY ${id} DESC`,
+      `SELECT s.n, s.id, s.ord, d.ver, d.rec FROM ${source} CROSS JOIN d ON d.n = s.n WHERE ${found.sql}
+       ORDER BY ${id} ${isNewestFirst ? 'DESC' : 'ASC'}`,
     )
-    .iterate(
-      ...values.map(({ value }) => value),
-      end,
-      first,
-      from,
-      ...compiled.values,
-      ...(before === '' ? [] : [before]),
-      ...(text === '' ? [] : [text]),
-    );
-  for (const { n, id: name, ord, ver, rec } of rows)
+    .iterate(...found.values);
+  // The sessions that follow a row started in the millisecond of its number or earlier. In ascending order, they
+  // started at most `spillMs` before this millisecond.
+  yield* inOrder(
+    numbered(rows),
+    (left, right) => (left.order === right.order ? 0 : left.order < right.order === isNewestFirst ? 1 : -1),
+    (first, n) =>
+      isNewestFirst
+        ? beginning(first.order) > millisecondOf(n)
+        : beginning(first.order) < millisecondOf(n) - spillMs,
+  );
+}
+
+/** Lists sessions, the largest value of a column first. */
+function* listByValue(
+  sessions: DatabaseSync,
+  ask: ListAsk,
+  column: 'dur' | 'bytes',
+  compiled: CompiledQuery,
+): Generator<ListedSession> {
+  const { order, value = -1 } = ask.after ?? { order: '', value: Infinity };
+  const { source, narrowed } = sourceOf(sessions, ask, compiled);
+  // Sessions without a value are last. Without filters, the SQL index has the order of the list. Otherwise, the + keeps
+  // SQLite from using this index, because it would then read all sessions.
+  const key = `${source === 's' ? '' : '+'}coalesce(s.${column}, -1)`;
+  // SQLite uses the SQL index only for the first comparison.
+  const behind = { sql: `${key} <= ? AND (${key}, s.ord) < (?, ?)`, values: [value, value, order] };
+  const wanted = both(narrowed, wantedBy(ask, compiled), behind);
+  const found = sessions
+    .prepare(`SELECT s.n FROM ${source} WHERE ${wanted.sql} ORDER BY ${key} DESC, s.ord DESC LIMIT ?`)
+    .all(...wanted.values, ask.limit + 1);
+  const one = sessions.prepare(
+    `SELECT s.n, s.id, s.ord, d.ver, d.rec, s.${column} AS value FROM s CROSS JOIN d ON d.n = s.n WHERE s.n = ?`,
+  );
+  for (const { n } of found) for (const { session } of numbered(one.iterate(Number(n)))) yield session;
+}
+
+const ALL: Condition = { sql: 'TRUE', values: [] };
+
+function both(...conditions: readonly Condition[]): Condition {
+  return {
+    sql: conditions.map(({ sql }) => sql).join(' AND '),
+    values: conditions.flatMap(({ values }) => values),
+  };
+}
+
+/** Returns the conditions of a list query that the lookup of sessions does not check. */
+function wantedBy(
+  { text = '', from = '', before = '' }: ListAsk,
+  { where, values }: CompiledQuery,
+): Condition {
+  return both(
+    { sql: 's.ord >= ?', values: [from] },
+    { sql: where, values },
+    before === '' ? ALL : { sql: 's.ord < ?', values: [before] },
+    text === '' ? ALL : { sql: 'instr(s.low, ?) > 0', values: [text] },
+  );
+}
+
+/** Returns the condition for the numbers of sessions in the time range of a list. @param after sort key in the range */
+function numbersOf(
+  { from = '', before = '' }: ListAsk,
+  id: string,
+  after: string,
+  spillMs: number,
+): Condition {
+  const first = from > after ? from : after;
+  return {
+    sql: `${id} >= ? AND ${id} < ?`,
+    values: [
+      first === '' ? 0 : numberOf(beginning(first)),
+      before === '' ? Number.MAX_SAFE_INTEGER : numberOf(beginning(before) + 1 + spillMs),
+    ],
+  };
+}
+
+/** Sorts rows that are nearly sorted. @param isReached true if no row from number `n` on sorts before `first` */
+function* inOrder(
+  rows: Iterable<Numbered>,
+  compare: (left: ListedSession, right: ListedSession) => number,
+  isReached: (first: ListedSession, n: number) => boolean,
+): Generator<ListedSession> {
+  const waiting: ListedSession[] = [];
+  for (const { n, session } of rows) {
+    waiting.sort(compare);
+    for (let [first] = waiting; first !== undefined && isReached(first, n); [first] = waiting) {
+      waiting.shift();
+      yield first;
+    }
+    waiting.push(session);
+  }
+  yield* waiting.toSorted(compare);
+}
+
+function* numbered(rows: Iterable<Readonly<Record<string, unknown>>>): Generator<Numbered> {
+  for (const { n, id, ord, ver, rec, value } of rows)
     yield {
       n: Number(n),
-      id: String(name),
-      order: String(ord),
-      version: String(ver),
-      recording: String(rec),
+      session: {
+        id: String(id),
+        order: String(ord),
+        version: String(ver),
+        recording: String(rec),
+        ...(typeof value === 'number' ? { value } : {}),
+      },
     };
-}
-
-/** Returns the value of {@link SPILL}, in milliseconds. */
-export function spillOf(sessions: DatabaseSync): number {
-  return Number(sessions.prepare('SELECT value FROM meta WHERE key = ?').get(SPILL)?.['value'] ?? 0);
-}
-
-/** Returns the range of numbers of sessions in a time range: `first` inclusive, `end` exclusive. */
-export function numbersOf(
-  { from = '', before = '' }: Pick<ListAsk, 'from' | 'before'>,
-  spillMs: number,
-): { readonly first: number; readonly end: number } {
-  return {
-    first: from === '' ? 0 : numberOf(beginning(from)),
-    end: before === '' ? Number.MAX_SAFE_INTEGER : numberOf(beginning(before) + 1 + spillMs),
-  };
 }
 
 interface Source {
   readonly source: string;
   /** SQL for the session numbers. */
   readonly id: string;
-  readonly values: readonly { readonly sql: string; readonly value: string }[];
+  readonly narrowed: Condition;
 }
 
 /**
  * Returns the sessions to check: those that match the filters for user, pod and so on, or those that contain the text.
  */
-export function sourceOf(
-  sessions: DatabaseSync,
-  { text = '', may }: ListAsk,
-  { match }: CompiledQuery,
-): Source {
+function sourceOf(sessions: DatabaseSync, { text = '', may }: ListAsk, { match }: CompiledQuery): Source {
   // NOTE: only viewers who may see all sessions may use a text lookup, because its duration also depends on sessions
   // that a restricted viewer must not see.
   const trigrams = may === 'everything' ? trigramsOf(text) : undefined;
-  if (match === undefined && trigrams === undefined) return { source: 's', id: 's.n', values: [] };
-  const named = { sql: 'sf MATCH ?', value: match ?? '' };
-  const byNames = { source: 'sf CROSS JOIN s ON s.n = sf.rowid', id: 'sf.rowid', values: [named] };
+  if (match === undefined && trigrams === undefined) return { source: 's', id: 's.n', narrowed: ALL };
+  const named = { sql: 'sf MATCH ?', values: [match ?? ''] };
+  const byNames = { source: 'sf CROSS JOIN s ON s.n = sf.rowid', id: 'sf.rowid', narrowed: named };
   if (trigrams === undefined) return byNames;
   const byText = {
     source: 'st CROSS JOIN s ON s.n = st.rowid',
     id: 'st.rowid',
-    values: [{ sql: 'st MATCH ?', value: trigrams }],
+    narrowed: { sql: 'st MATCH ?', values: [trigrams] },
   };
   if (match === undefined) return byText;
   const tried = sessions
@@ -129,7 +194,7 @@ export function sourceOf(
     .get(trigrams, MAX_TRIED + 1)?.['tried'];
   if (Number(tried) > MAX_TRIED) return byNames;
   const isNamed = { ...named, sql: 'EXISTS (SELECT 1 FROM sf WHERE sf MATCH ? AND sf.rowid = s.n)' };
-  return { ...byText, values: [...byText.values, isNamed] };
+  return { ...byText, narrowed: both(byText.narrowed, isNamed) };
 }
 
 /** Returns an FTS5 expression with the trigrams of a text; undefined if the text is too short or unsuitable. */
@@ -144,16 +209,6 @@ function trigramsOf(text: string): string | undefined {
 }
 
 /** Returns the start millisecond of a sort key. */
-export function beginning(order: string): number {
+function beginning(order: string): number {
   return Date.parse(`${order.slice(0, 23)}Z`);
-}
-
-/** Compares sessions for sorting, newest first. */
-export function compareNewest(left: ListedSession, right: ListedSession): number {
-  if (left.order === right.order) return 0;
-  return left.order < right.order ? 1 : -1;
-}
-
-function withoutNumber({ n: _n, ...session }: NumberedSession): ListedSession {
-  return session;
 }

@@ -22,7 +22,6 @@ import { countFacets, type Faceted } from '../facet-counts.ts';
 import { MOMENT, type ReadingEngine } from '../engine.ts';
 import { compileQuery, type CompiledQuery } from './compile.ts';
 import { listSessions } from './list-sessions.ts';
-import { isByValue, listByValue, listOldest } from './list-sorted.ts';
 import {
   endOfMonth,
   firstMoment,
@@ -117,7 +116,8 @@ export class IndexReader implements ReadingEngine {
     const sessions = this.#open();
     if (sessions === undefined) return { sessions: [], more: false };
     const found: ListedSession[] = [];
-    for (const session of sortedSessions(sessions, ask)) {
+    const compiled = compileQuery(ask.query, ask.may, keyOf(sessions));
+    for (const session of listSessions(sessions, ask, compiled)) {
       if (found.length === ask.limit) return { sessions: found, more: true };
       found.push(session);
     }
@@ -339,11 +339,4 @@ function valuesOf(value: unknown): readonly (string | number)[] {
 function listOf(value: unknown): readonly unknown[] {
   const list: unknown = typeof value === 'string' ? JSON.parse(value) : [];
   return Array.isArray(list) ? list : [];
-}
-
-function sortedSessions(sessions: DatabaseSync, ask: ListAsk): Iterable<ListedSession> {
-  const { sort } = ask;
-  const compiled = compileQuery(ask.query, ask.may, keyOf(sessions));
-  if (isByValue(sort)) return listByValue(sessions, { ...ask, sort }, compiled);
-  return sort === 'oldest' ? listOldest(sessions, ask, compiled) : listSessions(sessions, ask, compiled);
 }
