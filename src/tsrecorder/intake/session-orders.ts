@@ -6,7 +6,7 @@ import { BoundedMap } from '../../bounded-map.ts';
 import { createDeadline } from '../../async/deadline.ts';
 import { TailcastError } from '../../errors.ts';
 import type { LiveOrders } from '../library/live-recording.ts';
-import { parseAnnotation, type OrderAnnotation } from '../../wire/recorder-api/annotation.ts';
+import { parseAnnotation } from '../../wire/recorder-api/annotation.ts';
 import {
   MAX_REASON_LENGTH,
   WATCH_INTERVAL_MS,
@@ -73,8 +73,8 @@ export class SessionOrders implements LiveOrders {
   /** Called with each annotation of the gateway. Some annotations confirm an order. */
   note(line: string): void {
     if (!line.startsWith('{"kind":"order",')) return;
-    const confirmed = orderIn(line);
-    if (confirmed === undefined) return;
+    const confirmed = parseAnnotation(line);
+    if (confirmed?.kind !== 'order') return;
     const { id, action, reason } = confirmed;
     const pending = this.#pending.get(id);
     if (action !== 'leave') return pending?.resolve();
@@ -130,15 +130,5 @@ export class SessionOrders implements LiveOrders {
       'ORDER_IMPOSSIBLE',
       this.#isConnected ? 'the gateway does not follow orders' : 'the gateway is not connected',
     );
-  }
-}
-
-/** Parses an annotation about an order. Returns undefined for other annotations and for malformed annotations. */
-function orderIn(line: string): OrderAnnotation | undefined {
-  try {
-    const annotation = parseAnnotation(line);
-    return annotation.kind === 'order' ? annotation : undefined;
-  } catch {
-    return undefined;
   }
 }

@@ -13,7 +13,6 @@ import { decodeBase64 } from '../../wire/base64.ts';
 import { parseCastEvent } from '../../wire/asciicast/event.ts';
 import { readLines } from '../../wire/lines.ts';
 import { parseAnnotation, type Annotation, type EndAnnotation } from '../../wire/recorder-api/annotation.ts';
-import { WireError } from '../../wire/wire-error.ts';
 import { parseJournalLine } from '../spool/spool-journal.ts';
 import { gapText } from './gap-text.ts';
 
@@ -151,11 +150,5 @@ const RAW = /^\{"kind":"raw","base64":"([A-Za-z0-9+/=]*)"\}$/;
 function annotationOf(text: string | undefined): Annotation | undefined {
   if (text === undefined) return undefined;
   const raw = RAW.exec(text)?.[1];
-  if (raw !== undefined) return { kind: 'raw', base64: raw };
-  try {
-    return parseAnnotation(text);
-  } catch (error) {
-    if (error instanceof WireError) return undefined;
-    throw error;
-  }
+  return raw === undefined ? parseAnnotation(text) : { kind: 'raw', base64: raw };
 }

@@ -3,7 +3,6 @@
  * running upload, or from the journal after a crash.
  */
 import { parseAnnotation, type EndAnnotation } from '../../wire/recorder-api/annotation.ts';
-import { WireError } from '../../wire/wire-error.ts';
 import {
   exitResult,
   type RecordedResult,
@@ -44,20 +43,13 @@ export class SessionFacts {
     this.noteCount += 1;
     // Skip notes with exact bytes: they are as large as the output and contain no facts.
     if (text?.startsWith('{"kind":"raw",') === true) return;
-    try {
-      this.#take(at, text ?? '');
-    } catch (error) {
-      if (!(error instanceof WireError)) throw error;
-      this.oddCount += 1;
-    }
-  }
-
-  /** Adds the facts of an annotation. @throws WireError if the line is not an annotation */
-  #take(at: number, line: string): void {
-    const annotation = parseAnnotation(line);
-    switch (annotation.kind) {
+    const annotation = parseAnnotation(text ?? '');
+    switch (annotation?.kind) {
+      case undefined:
+        this.oddCount += 1;
+        break;
       case 'session':
-        this.session ??= line;
+        this.session ??= text;
         break;
       case 'exit':
         this.exitCode = annotation.code;

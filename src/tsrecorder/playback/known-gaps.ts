@@ -1,22 +1,16 @@
 /** Finds missing output of a recording in its notes. */
 import { parseAnnotation } from '../../wire/recorder-api/annotation.ts';
-import { WireError } from '../../wire/wire-error.ts';
 import { readLines } from '../../wire/lines.ts';
+import type { KnownPlace } from '../../bundle/build-index.ts';
 import { gapText } from '../library/gap-text.ts';
 import { parseJournalLine } from '../spool/spool-journal.ts';
-
-/** Missing output and its offset in the cast. */
-export interface KnownGap {
-  readonly offset: number;
-  readonly text: string;
-}
 
 const MAX_GAPS = 1000;
 const decoder = new TextDecoder();
 
 /** Reads the gaps. @param notes journal of a finished recording */
-export async function readGaps(notes: AsyncIterable<Uint8Array>): Promise<readonly KnownGap[]> {
-  const gaps: KnownGap[] = [];
+export async function readGaps(notes: AsyncIterable<Uint8Array>): Promise<readonly KnownPlace[]> {
+  const gaps: KnownPlace[] = [];
   for await (const lines of readLines(notes)) {
     for (const bytes of lines) {
       // Skip long notes: they contain exact bytes of output, not gaps.
@@ -29,16 +23,12 @@ export async function readGaps(notes: AsyncIterable<Uint8Array>): Promise<readon
   return gaps;
 }
 
-function gapOf(line: string): KnownGap | undefined {
+function gapOf(line: string): KnownPlace | undefined {
   if (!line.includes('"gap"')) return undefined;
   const parsed = parseJournalLine(line);
   if (parsed?.kind !== 'note' || parsed.note.text === undefined) return undefined;
-  try {
-    const annotation = parseAnnotation(parsed.note.text);
-    if (annotation.kind !== 'gap') return undefined;
-    return { offset: parsed.note.at, text: gapText(annotation) };
-  } catch (error) {
-    if (error instanceof WireError) return undefined;
-    throw error;
-  }
+  const annotation = parseAnnotation(parsed.note.text);
+  return annotation?.kind === 'gap'
+    ? { offset: parsed.note.at, kind: 'gap', text: gapText(annotation) }
+    : undefined;
 }

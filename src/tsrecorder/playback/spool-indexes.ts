@@ -5,7 +5,7 @@ import type { RecordingStore } from '../store/store.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import { notesOf } from '../library/notes-of.ts';
 import type { KnownPlace } from '../../bundle/build-index.ts';
-import { readGaps, type KnownGap } from './known-gaps.ts';
+import { readGaps } from './known-gaps.ts';
 import { openPlayIndexes, type PlayIndexes } from './play-indexes.ts';
 
 const FOLDER = 'playback';
@@ -43,12 +43,7 @@ export async function placesOf(
 ): Promise<readonly KnownPlace[]> {
   const notes = await notesOf(entry, store);
   const gaps = notes === undefined ? [] : await readGaps(notes);
-  const places = [...partsOf(entry), ...gaps.map(asGap)];
-  return places.toSorted((left, right) => left.offset - right.offset);
-}
-
-function asGap(gap: KnownGap): KnownPlace {
-  return { ...gap, kind: 'gap' };
+  return [...partsOf(entry), ...gaps].toSorted((left, right) => left.offset - right.offset);
 }
 
 /** Returns the start of each part after the first. */

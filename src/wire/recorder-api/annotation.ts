@@ -4,11 +4,11 @@
  * recorders, over an upgraded connection (`length-prefixed.ts`). The recorder stores them in the notes and
  * the sidecar, not in the cast.
  *
- * The parser is strict: an unknown kind, an unknown key or a value of a wrong type is an error, because a
- * recorder must not lose an annotation.
+ * The parser is strict: it rejects an unknown kind, an unknown key and a value of a wrong type.
  */
 import { decodeBase64 } from '../base64.ts';
-import { parseJsonObject } from '../json-value.ts';
+import { isRecord } from '../is-record.ts';
+import { jsonOrUndefined } from '../json-value.ts';
 import { WireError } from '../wire-error.ts';
 import { CONFIRMED_ACTIONS, type SessionOrder } from './session-order.ts';
 
@@ -151,7 +151,8 @@ const FIELDS: Record<Annotation['kind'], Readonly<Record<string, Field>>> = {
  * long.
  */
 export function encodeAnnotation(annotation: Annotation): string {
-  checkAnnotation(annotation);
+  if (!isAnnotation(annotation))
+    throw new WireError('malformed', 'a field is missing, unknown or of a wrong type');
   const given = new Map<string, unknown>(Object.entries(annotation));
   const members = ['kind', ...Object.keys(FIELDS[annotation.kind])]
     .filter((key) => given.get(key) !== undefined)
@@ -164,30 +165,25 @@ export function encodeAnnotation(annotation: Annotation): string {
 /**
  * Parses an annotation, with or without its line break.
  *
- * @throws WireError `malformed` unless it is an annotation of version 1, `limit` over 4 Mi code units.
+ * @returns undefined unless the line is an annotation of at most {@link MAX_ANNOTATION_LENGTH}
  */
-export function parseAnnotation(line: string): Annotation {
-  if (line.length > MAX_ANNOTATION_LENGTH) throw new WireError('limit', 'the annotation is too long');
-  const annotation = parseJsonObject(line);
-  checkAnnotation(annotation);
-  return annotation;
+export function parseAnnotation(line: string): Annotation | undefined {
+  const value = line.length > MAX_ANNOTATION_LENGTH ? undefined : jsonOrUndefined(line);
+  return isAnnotation(value) ? value : undefined;
 }
 
-function checkAnnotation(value: object): asserts value is Annotation {
-  const given = new Map<string, unknown>(Object.entries(value));
-  const kind = given.get('kind');
+function isAnnotation(value: unknown): value is Annotation {
+  if (!isRecord(value)) return false;
+  const { kind, ...given } = value;
   const fields = typeof kind === 'string' ? new Map(Object.entries(FIELDS)).get(kind) : undefined;
-  if (fields === undefined) throw new WireError('malformed', 'unknown kind of annotation');
+  if (fields === undefined) return false;
   const known = new Map(Object.entries(fields));
-  for (const [key, field] of known) {
-    const found = given.get(key);
-    if (found === undefined ? field.required : !hasType(found, field.type)) {
-      throw new WireError('malformed', `${key} of the annotation is missing or has a wrong type`);
-    }
-  }
-  for (const key of given.keys()) {
-    if (key !== 'kind' && !known.has(key)) throw new WireError('malformed', 'unknown key in an annotation');
-  }
+  return (
+    Object.keys(given).every((key) => known.has(key)) &&
+    [...known].every(([key, { type, required: isRequired }]) =>
+      given[key] === undefined ? !isRequired : hasType(given[key], type),
+    )
+  );
 }
 
 function hasType(value: unknown, type: FieldType): boolean {

@@ -17,8 +17,8 @@ async function gapsOf(...lines: readonly string[]): ReturnType<typeof readGaps> 
 describe('the gaps in the notes', () => {
   it('are at the positions of missing output, with size and reason', async () => {
     expect(await gapsOf(noteAt(10, gap('lost', 5)), noteAt(20, gap('cut')))).toEqual([
-      { offset: 10, text: '5 bytes of output missing: lost' },
-      { offset: 20, text: 'output missing: cut' },
+      { offset: 10, kind: 'gap', text: '5 bytes of output missing: lost' },
+      { offset: 20, kind: 'gap', text: 'output missing: cut' },
     ]);
   });
 
@@ -32,7 +32,7 @@ describe('the gaps in the notes', () => {
       'no note with a "gap"',
       noteAt(7, gap('kept')),
     ];
-    expect(await gapsOf(...lines)).toEqual([{ offset: 7, text: 'output missing: kept' }]);
+    expect(await gapsOf(...lines)).toEqual([{ offset: 7, kind: 'gap', text: 'output missing: kept' }]);
   });
 
   it('are at most a thousand, and are not searched in long notes', async () => {
