@@ -34,7 +34,7 @@ import {
 } from './log-entry.ts';
 import { readSessions } from './signed-recording.ts';
 import type { PublicKey, SigningKey } from './signing-key.ts';
-import { encodeStatement, MAX_STATEMENT_BYTES, readStatement, type StatementPurpose } from './statement.ts';
+import { encodeStatement, readStatementIn, type StatementPurpose } from './statement.ts';
 import { readSignedEntries, type DocumentReader, type ReadLog } from './verify-logs.ts';
 
 /** A hold or a release. If there are two statements, the statement with the later time (`at`) is valid. */
@@ -303,8 +303,6 @@ async function readHold(
   recording: string,
   trusted: ReadonlyMap<string, PublicKey>,
 ): Promise<HoldChange | 'unproven' | undefined> {
-  const content = await store.readDocument(holdName(recording), MAX_STATEMENT_BYTES);
-  if (content === undefined) return undefined;
-  const read = readStatement(PURPOSE, Buffer.from(content).toString(), STATEMENT, trusted);
-  return 'problem' in read || read.value.recording !== recording ? 'unproven' : read.value;
+  const found = await readStatementIn(store, holdName(recording), PURPOSE, STATEMENT, trusted);
+  return typeof found === 'object' && found.recording !== recording ? 'unproven' : found;
 }

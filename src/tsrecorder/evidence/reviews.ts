@@ -3,16 +3,14 @@
  * `.reviews/<recording>/<time>-<random>`, so that concurrent writers do not overwrite each other. Documents without a
  * trusted signature are ignored. For each change, the recorder also stores an event, see `serving/api-reviews.ts`.
  */
-import { createHash, randomBytes } from 'node:crypto';
+import { hash, randomBytes } from 'node:crypto';
 import { z } from 'zod';
 import { TailcastError } from '../../errors.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 import { NO_REVIEW, REVIEW_TAG, type Review, type ReviewChange } from '../../wire/recorder-api/review.ts';
 import { recordedOwner } from '../library/recorded-owner.ts';
 import type { DocumentStore } from '../store/document-store.ts';
-import { createSignedDocuments } from './signed-documents.ts';
-import type { PublicKey, SigningKey } from './signing-key.ts';
-import { encodeStatement, MAX_STATEMENT_BYTES, readStatement } from './statement.ts';
+import { createSignedDocuments, type DocumentSigner } from './signed-documents.ts';
 
 const FOLDER = '.reviews/';
 const MAX_TEXT = 2000;
@@ -28,45 +26,28 @@ const author = {
   at: z.iso.datetime(),
   by: z.string().max(500),
 };
-const STATEMENT = z.discriminatedUnion('kind', [
-  z.strictObject({
-    ...author,
-    kind: z.literal('comment'),
-    text: z.string().min(1).max(MAX_TEXT),
-    seconds: z.number().min(0).exactOptional(),
-  }),
-  z.strictObject({ ...author, kind: z.enum(['tag', 'untag']), text: z.string().regex(REVIEW_TAG) }),
-  z.strictObject({ ...author, kind: z.enum(['reviewed', 'unreviewed']) }),
-]);
-type Statement = z.output<typeof STATEMENT>;
+const comment = z.strictObject({
+  kind: z.literal('comment'),
+  text: z.string().trim().min(1).max(MAX_TEXT),
+  seconds: z.number().min(0).exactOptional(),
+});
+const tag = z.strictObject({
+  kind: z.enum(['tag', 'untag']),
+  text: z
+    .string()
+    .trim()
+    .regex(REVIEW_TAG, 'a tag has 1 to 50 letters, digits, dots, dashes and underscores'),
+});
+const reviewed = z.strictObject({ kind: z.enum(['reviewed', 'unreviewed']) });
 
 /** Schema of a change in requests. */
-export const REVIEW_CHANGE: z.ZodType<ReviewChange> = z.discriminatedUnion('kind', [
-  z.strictObject({
-    kind: z.literal('comment'),
-    text: z.string().trim().min(1).max(MAX_TEXT),
-    seconds: z.number().min(0).exactOptional(),
-  }),
-  z.strictObject({
-    kind: z.enum(['tag', 'untag']),
-    text: z
-      .string()
-      .trim()
-      .regex(REVIEW_TAG, 'a tag has 1 to 50 letters, digits, dots, dashes and underscores'),
-  }),
-  z.strictObject({ kind: z.enum(['reviewed', 'unreviewed']) }),
+export const REVIEW_CHANGE: z.ZodType<ReviewChange> = z.discriminatedUnion('kind', [comment, tag, reviewed]);
+const STATEMENT = z.discriminatedUnion('kind', [
+  comment.extend(author),
+  tag.extend(author),
+  reviewed.extend(author),
 ]);
-
-export interface ReviewsOptions {
-  readonly store: Pick<
-    DocumentStore,
-    'listDocuments' | 'readDocument' | 'putDocument' | 'replaceDocument' | 'removeDocument'
-  >;
-  readonly key: SigningKey;
-  /** Public keys of the trusted recorders. Map keys: key id. */
-  readonly trusted: ReadonlyMap<string, PublicKey>;
-  readonly nowMs: () => number;
-}
+type Statement = z.output<typeof STATEMENT>;
 
 export interface Reviews {
   /** Returns all reviews, with recording ids as map keys. @throws TailcastError `STORE_FAILED` */
@@ -80,13 +61,14 @@ export interface Reviews {
 }
 
 /** Opens the reviews of a store. */
-export function openReviews({ store, key, trusted, nowMs }: ReviewsOptions): Reviews {
+export function openReviews(signer: DocumentSigner): Reviews {
   const documents = createSignedDocuments({
-    store,
+    ...signer,
     folder: FOLDER,
-    read: readChange,
+    purpose: 'review',
+    schema: STATEMENT,
+    nameOf: ({ recording, document }) => `${FOLDER}${recording}/${document}`,
     isReplaced: false,
-    nowMs,
   });
   let shown: ReadonlyMap<string, Statement> = new Map();
   let reviews: ReadonlyMap<string, Review> = new Map();
@@ -95,15 +77,6 @@ export function openReviews({ store, key, trusted, nowMs }: ReviewsOptions): Rev
     if (read !== shown) reviews = reviewsOf(read.values());
     shown = read;
     return reviews;
-  }
-
-  async function readChange(name: string): Promise<Statement | undefined> {
-    const content = await store.readDocument(name, MAX_STATEMENT_BYTES);
-    if (content === undefined) return undefined;
-    const read = readStatement('review', Buffer.from(content).toString(), STATEMENT, trusted);
-    if ('problem' in read) return undefined;
-    const { recording, document } = read.value;
-    return `${FOLDER}${recording}/${document}` === name ? read.value : undefined;
   }
 
   return {
@@ -140,15 +113,12 @@ export function openReviews({ store, key, trusted, nowMs }: ReviewsOptions): Rev
     // Changes with a later time override earlier changes. The new change must therefore have the latest time, even if
     // the clock is behind.
     const lastMs = Math.max(0, ...mine.map((statement) => Date.parse(statement.at)));
-    const at = new Date(Math.max(nowMs(), lastMs + 1)).toISOString();
+    const at = new Date(Math.max(signer.nowMs(), lastMs + 1)).toISOString();
     const document = fixedName ?? `${at}-${randomBytes(4).toString('hex')}`;
     const statement = STATEMENT.parse({ ...change, recording, document, at, by: by.slice(0, 500) });
-    const name = `${FOLDER}${recording}/${document}`;
-    const content = Buffer.from(encodeStatement('review', statement, key));
     // If the name is fixed, replace an existing document, because a forged document may already have this name.
-    if (fixedName === undefined) await store.putDocument(name, content);
-    else await store.replaceDocument(name, content);
-    return reviewsIn(documents.changed(name, statement)).get(recording) ?? NO_REVIEW;
+    const written = await documents.write(statement, fixedName !== undefined);
+    return reviewsIn(written).get(recording) ?? NO_REVIEW;
   }
 }
 
@@ -191,7 +161,7 @@ function authorOf(name: string, by: string): string {
 }
 
 function ownerDigest(recording: Pick<Recording, 'source'>): string {
-  return createHash('sha256').update(recordedOwner(recording)).digest('hex').slice(0, 16);
+  return hash('sha256', recordedOwner(recording)).slice(0, 16);
 }
 
 /** Removes the review of a removed recording. */

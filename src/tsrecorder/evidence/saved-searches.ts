@@ -2,7 +2,7 @@
  * Saved searches of viewers. Each search is a signed document `.searches/<hash of owner and name>`. Documents without a
  * trusted signature are ignored. Documents whose name does not match their content are ignored too.
  */
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { z } from 'zod';
 import { TailcastError } from '../../errors.ts';
 import { MAX_QUERY } from '../../search/query.ts';
@@ -11,10 +11,7 @@ import {
   type SavedSearches,
   type SearchChange,
 } from '../../wire/recorder-api/saved-search.ts';
-import type { DocumentStore } from '../store/document-store.ts';
-import type { ReviewsOptions } from './reviews.ts';
-import { createSignedDocuments } from './signed-documents.ts';
-import { encodeStatement, MAX_STATEMENT_BYTES, readStatement } from './statement.ts';
+import { createSignedDocuments, type DocumentSigner } from './signed-documents.ts';
 
 const FOLDER = '.searches/';
 /** Maximum number of saved searches: for one owner (`MAX_OWNED`), and for all owners (`MAX_DOCUMENTS`). */
@@ -50,31 +47,16 @@ export interface SearchStore {
   change(owner: string, by: string, change: SearchChange): Promise<void>;
 }
 
-export interface SearchStoreOptions extends Omit<ReviewsOptions, 'store'> {
-  readonly store: Pick<
-    DocumentStore,
-    'listDocuments' | 'readDocument' | 'replaceDocument' | 'removeDocument'
-  >;
-}
-
 /** Opens the saved searches of a store. */
-export function openSavedSearches({ store, key, trusted, nowMs }: SearchStoreOptions): SearchStore {
+export function openSavedSearches(signer: DocumentSigner): SearchStore {
   const documents = createSignedDocuments({
-    store,
+    ...signer,
     folder: FOLDER,
-    read: readSearch,
+    purpose: 'search',
+    schema: STATEMENT,
+    nameOf: (search) => documentOf(search.owner, search.name),
     isReplaced: true,
-    nowMs,
   });
-
-  async function readSearch(document: string): Promise<Statement | undefined> {
-    const content = await store.readDocument(document, MAX_STATEMENT_BYTES);
-    if (content === undefined) return undefined;
-    const read = readStatement('search', Buffer.from(content).toString(), STATEMENT, trusted);
-    return 'value' in read && documentOf(read.value.owner, read.value.name) === document
-      ? read.value
-      : undefined;
-  }
 
   async function all(): Promise<readonly Statement[]> {
     const known = await documents.all();
@@ -96,12 +78,7 @@ export function openSavedSearches({ store, key, trusted, nowMs }: SearchStoreOpt
     async change(viewer, by, change) {
       const statements = await all();
       const owner = change.isShared ? undefined : viewer;
-      const document = documentOf(owner, change.name);
-      if (change.kind === 'remove') {
-        await store.removeDocument(document);
-        documents.changed(document, undefined);
-        return;
-      }
+      if (change.kind === 'remove') return documents.remove(documentOf(owner, change.name));
       const owned = statements.filter((statement) => statement.owner === owner);
       const isNew = !owned.some((statement) => statement.name === change.name);
       if (isNew && (owned.length >= MAX_OWNED || statements.length >= MAX_DOCUMENTS))
@@ -112,17 +89,11 @@ export function openSavedSearches({ store, key, trusted, nowMs }: SearchStoreOpt
         name: change.name,
         query: change.query,
       });
-      await store.replaceDocument(document, Buffer.from(encodeStatement('search', statement, key)));
-      documents.changed(document, statement);
+      await documents.write(statement, true);
     },
   };
 }
 
 function documentOf(owner: string | undefined, name: string): string {
-  return (
-    FOLDER +
-    createHash('sha256')
-      .update(JSON.stringify([owner ?? null, name]))
-      .digest('hex')
-  );
+  return FOLDER + hash('sha256', JSON.stringify([owner ?? null, name]));
 }

@@ -5,9 +5,12 @@
  * documents, starting at a random position. Many forged documents can delay genuine ones, but not hide them.
  */
 import { randomInt } from 'node:crypto';
+import type { z } from 'zod';
 import { forEachConcurrent } from '../../async/for-each-concurrent.ts';
 import { settledWithin } from '../../async/with-timeout.ts';
 import type { DocumentStore } from '../store/document-store.ts';
+import type { PublicKey, SigningKey } from './signing-key.ts';
+import { encodeStatement, readStatementIn, type StatementPurpose } from './statement.ts';
 
 const READ_CONCURRENCY = 8;
 /** Maximum number of unread documents that one refresh reads. */
@@ -20,14 +23,27 @@ const REFRESH_MS = 30_000;
 /** Maximum wait for a refresh, in milliseconds. After this time, the refresh continues in the background. */
 const MAX_WAIT_MS = 2000;
 
-export interface SignedDocumentsOptions<T> {
-  readonly store: Pick<DocumentStore, 'listDocuments'>;
+/** Keys and store of signed documents. */
+export interface DocumentSigner {
+  readonly store: Pick<
+    DocumentStore,
+    'listDocuments' | 'readDocument' | 'putDocument' | 'replaceDocument' | 'removeDocument'
+  >;
+  readonly key: SigningKey;
+  /** Public keys of the trusted recorders. Map keys: key id. */
+  readonly trusted: ReadonlyMap<string, PublicKey>;
+  /** Returns the time in milliseconds since the epoch. */
+  readonly nowMs: () => number;
+}
+
+export interface SignedDocumentsOptions<T> extends DocumentSigner {
   readonly folder: string;
-  /** Reads and checks a document; returns undefined if it has no trusted signature. */
-  readonly read: (name: string) => Promise<T | undefined>;
+  readonly purpose: StatementPurpose;
+  readonly schema: z.ZodType<T>;
+  /** Returns the name of a document. A document with another name is invalid. */
+  readonly nameOf: (value: T) => string;
   /** True if recorders replace documents. Each refresh then reads all documents again. */
   readonly isReplaced: boolean;
-  readonly nowMs: () => number;
 }
 
 export interface SignedDocuments<T> {
@@ -36,13 +52,16 @@ export interface SignedDocuments<T> {
    * @throws TailcastError `STORE_FAILED`
    */
   all(): Promise<ReadonlyMap<string, T>>;
-  /** Adds or removes a document that this recorder has written or removed. */
-  changed(name: string, value: T | undefined): ReadonlyMap<string, T>;
+  /** Signs and stores a document. If `replaces` is false, the name must be new. @returns the result of `all` */
+  write(value: T, replaces: boolean): Promise<ReadonlyMap<string, T>>;
+  remove(name: string): Promise<void>;
 }
 
-/** Creates the reader of a folder. */
-export function createSignedDocuments<T>(options: SignedDocumentsOptions<T>): SignedDocuments<T> {
-  const { store, folder, read, isReplaced, nowMs } = options;
+/** Opens a folder. */
+export function createSignedDocuments<T extends object>(
+  options: SignedDocumentsOptions<T>,
+): SignedDocuments<T> {
+  const { store, key, trusted, nowMs, folder, purpose, schema, nameOf, isReplaced } = options;
   const known = new Map<string, T>();
   const invalid = new Set<string>();
   let shown: ReadonlyMap<string, T> = new Map();
@@ -60,8 +79,8 @@ export function createSignedDocuments<T>(options: SignedDocumentsOptions<T>): Si
     const start = unread.length === 0 ? 0 : randomInt(unread.length);
     const chosen = [...unread.slice(start), ...unread.slice(0, start)].slice(0, MAX_READ);
     await forEachConcurrent([...again, ...chosen], READ_CONCURRENCY, async (name) => {
-      const value = await read(name);
-      if (value !== undefined) known.set(name, value);
+      const value = await readStatementIn(store, name, purpose, schema, trusted);
+      if (typeof value === 'object' && nameOf(value) === name) known.set(name, value);
       else if (!known.delete(name)) invalid.add(name);
     });
     isComplete = chosen.length === unread.length;
@@ -83,12 +102,20 @@ export function createSignedDocuments<T>(options: SignedDocumentsOptions<T>): Si
       }
       return shown;
     },
-    changed(name, value) {
-      if (value === undefined) known.delete(name);
-      else known.set(name, value);
+    async write(value, replaces) {
+      const name = nameOf(value);
+      const content = Buffer.from(encodeStatement(purpose, value, key));
+      if (replaces) await store.replaceDocument(name, content);
+      else await store.putDocument(name, content);
+      known.set(name, value);
       invalid.delete(name);
       shown = new Map(known);
       return shown;
+    },
+    async remove(name) {
+      await store.removeDocument(name);
+      known.delete(name);
+      shown = new Map(known);
     },
   };
 }

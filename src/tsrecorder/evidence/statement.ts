@@ -1,6 +1,6 @@
 /**
  * Short signed documents of recorders in a store: leases, claims, checkpoints, alerts, holds, reviews and saved
- * searches. Pure functions.
+ * searches.
  *
  * ```
  * {"recorder":"…",…}
@@ -9,6 +9,7 @@
  */
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
+import type { DocumentStore } from '../store/document-store.ts';
 import type { PublicKey, SigningKey } from './signing-key.ts';
 
 /** Purpose of a statement. The signature covers it, so that a statement is not valid for another purpose. */
@@ -62,6 +63,20 @@ export function readStatement<T extends z.ZodType>(
   if (!key.verifies(messageOf(purpose, `${body}\n`), signature.ed25519))
     return { problem: 'its signature is wrong', isForged: true };
   return { value: value.data, keyId: signature.key };
+}
+
+/** Reads a document. @returns undefined if it is missing, `unproven` unless it is a valid statement */
+export async function readStatementIn<T>(
+  store: Pick<DocumentStore, 'readDocument'>,
+  name: string,
+  purpose: StatementPurpose,
+  schema: z.ZodType<T>,
+  trusted: ReadonlyMap<string, PublicKey>,
+): Promise<T | 'unproven' | undefined> {
+  const content = await store.readDocument(name, MAX_STATEMENT_BYTES);
+  if (content === undefined) return undefined;
+  const read = readStatement(purpose, Buffer.from(content).toString(), schema, trusted);
+  return 'problem' in read ? 'unproven' : read.value;
 }
 
 /** Creates functions that sign and read statements of one purpose. */
