@@ -8,7 +8,7 @@ import { resultKind } from '../wire/recorder-api/recording-status.ts';
 import { trustOf } from '../tsrecorder/evidence/trust.ts';
 import type { SessionEvidence } from '../tsrecorder/evidence/session-evidence.ts';
 import { keysById, type PublicKey } from '../tsrecorder/evidence/signing-key.ts';
-import { createCommits } from '../tsrecorder/intake/commits.ts';
+import { createGroupCommit } from '../tsrecorder/intake/group-commit.ts';
 import { createFinisher, type Finisher } from '../tsrecorder/intake/finisher.ts';
 import type { GroupCommit } from '../tsrecorder/intake/group-commit.ts';
 import { Ingest } from '../tsrecorder/intake/ingest.ts';
@@ -56,7 +56,14 @@ export async function openIntake(options: SettledOptions, store: RecordingStore)
   const nowMs = (): number => clock.now();
   const metrics = createRecorderMetrics(options.registry, () => intakeStatusOf(ingest, group, evidence));
   const issueTime = createReceiveTimes(nowMs);
-  const group = createCommits(timing.commitWindowMs, clock, metrics, () => ingest.resumeWaiting());
+  const group = createGroupCommit({
+    windowMs: timing.commitWindowMs,
+    now: () => clock.monotonic(),
+    onCycle(durationMs) {
+      metrics.commitSeconds.observe(durationMs / 1000);
+      ingest.resumeWaiting();
+    },
+  });
   const evidence = await openEvidence({
     ...timing,
     store,

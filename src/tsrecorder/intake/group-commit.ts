@@ -25,16 +25,16 @@ export interface GroupCommitOptions {
    * {@link MIN_IDLE_RATIO}.
    */
   readonly windowMs: number;
-  /** Number of pending bytes that starts a cycle before the end of the window. */
-  readonly maxWaitingBytes: number;
-  /** Number of members that are committed in parallel, so that one slow file does not delay all other files. */
-  readonly concurrency: number;
   /** Returns the time of a monotonic clock, in milliseconds. */
   readonly now: () => number;
-  /** Called after each cycle with its duration and the number of committed sessions. */
-  readonly onCycle?: (durationMs: number, members: number) => void;
+  /** Called after each cycle with its duration. */
+  readonly onCycle?: (durationMs: number) => void;
 }
 
+/** Number of pending bytes of all sessions that starts a cycle before the end of the window. */
+export const COMMIT_BYTES = 256 * 1024;
+/** Number of files that are synced in parallel. Node.js has four file threads, so at least one stays free for reads. */
+const CONCURRENCY = 3;
 /**
  * Minimum time between the starts of two cycles, as a multiple of the duration of the last cycle. The time is never
  * longer than the window.
@@ -58,7 +58,7 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
 
   function consider(): void {
     if (running !== undefined || dirty.size === 0) return;
-    const atOnce = hasUrgent || waitingBytes >= options.maxWaitingBytes;
+    const atOnce = hasUrgent || waitingBytes >= COMMIT_BYTES;
     const waitMs = atOnce ? 0 : lastStart + pauseMs - options.now();
     if (waitMs <= 0) start();
     else timer ??= setTimeout(start, waitMs);
@@ -83,13 +83,13 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
     waitingBytes = 0;
     hasUrgent = false;
     const iterator = members.values();
-    const workers = Array.from({ length: Math.min(options.concurrency, members.size) }, async () => {
+    const workers = Array.from({ length: Math.min(CONCURRENCY, members.size) }, async () => {
       for (const member of iterator) await member.commit();
     });
     await Promise.all(workers);
     const durationMs = options.now() - lastStart;
     pauseMs = Math.min(options.windowMs, Math.max(options.windowMs * SHORTEST, durationMs * MIN_IDLE_RATIO));
-    options.onCycle?.(durationMs, members.size);
+    options.onCycle?.(durationMs);
   }
 
   return {

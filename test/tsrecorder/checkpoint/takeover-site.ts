@@ -3,7 +3,6 @@ import { randomBytes } from 'node:crypto';
 import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { Registry } from 'prom-client';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import { createCopies, type Copies } from '../../../src/tsrecorder/checkpoint/copies.ts';
 import { Lease } from '../../../src/tsrecorder/checkpoint/lease.ts';
@@ -15,11 +14,10 @@ import {
 } from '../../../src/tsrecorder/evidence/session-evidence.ts';
 import { trustOf } from '../../../src/tsrecorder/evidence/trust.ts';
 import { generateSigningKey, type SigningKey } from '../../../src/tsrecorder/evidence/signing-key.ts';
-import { createCommits } from '../../../src/tsrecorder/intake/commits.ts';
+import { createGroupCommit } from '../../../src/tsrecorder/intake/group-commit.ts';
 import { createFinisher } from '../../../src/tsrecorder/intake/finisher.ts';
 import { Ingest } from '../../../src/tsrecorder/intake/ingest.ts';
 import { createReceiveTimes } from '../../../src/tsrecorder/intake/receive-time.ts';
-import { createRecorderMetrics } from '../../../src/tsrecorder/intake/recorder-metrics.ts';
 import type { Upload } from '../../../src/tsrecorder/intake/upload-connection.ts';
 import { createCatalog, type Catalog } from '../../../src/tsrecorder/library/catalog.ts';
 import { createArchiveStore } from '../../../src/tsrecorder/store/archive-store.ts';
@@ -93,10 +91,7 @@ export function createTakeoverSite(recorders = 2): Site {
       markAllMs: NEVER_MS,
       onFailure: () => undefined,
     });
-    const metrics = createRecorderMetrics(new Registry(), () => {
-      throw new Error('nobody asks');
-    });
-    const group = createCommits(0, { monotonic: () => performance.now() }, metrics, () => undefined);
+    const group = createGroupCommit({ windowMs: 0, now: () => performance.now() });
     const retry = { retryMs: NEVER_MS, maxRetryMs: NEVER_MS };
     const finisher = createFinisher({ store, evidence, log, ...retry, onRetry: () => undefined });
     const ingest = new Ingest({

@@ -1,5 +1,9 @@
 import { describe, expect, it } from 'vitest';
-import { createGroupCommit, type Committable } from '../../../src/tsrecorder/intake/group-commit.ts';
+import {
+  COMMIT_BYTES,
+  createGroupCommit,
+  type Committable,
+} from '../../../src/tsrecorder/intake/group-commit.ts';
 
 /**
  * Creates a member of a group commit that logs the start of each of its commits. The test ends the commit with
@@ -21,7 +25,7 @@ function createMember(log: string[], name: string): Committable & { release(): v
 const turn = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 5));
 
 function create(now: () => number, windowMs = 1000): ReturnType<typeof createGroupCommit> {
-  return createGroupCommit({ windowMs, maxWaitingBytes: 100, concurrency: 2, now });
+  return createGroupCommit({ windowMs, now });
 }
 
 describe('a group commit', () => {
@@ -72,7 +76,7 @@ describe('a group commit', () => {
   });
 
   it.each([
-    ['many bytes', 100, false],
+    ['many bytes', COMMIT_BYTES, false],
     ['somebody who waits', 1, true],
   ])('does not wait for the window with %s', async (_name, bytes, urgent) => {
     const log: string[] = [];
@@ -82,7 +86,7 @@ describe('a group commit', () => {
     await turn();
     member.release();
     await turn();
-    group.schedule(member, 99, false);
+    group.schedule(member, COMMIT_BYTES - 1, false);
     await turn();
     expect(log).toEqual(['a']);
     group.schedule(member, bytes, urgent);
@@ -91,23 +95,22 @@ describe('a group commit', () => {
     member.release();
   });
 
-  it('commits several members concurrently, two at a time, and each once', async () => {
+  it('commits several members concurrently, three at a time, and each once', async () => {
     const log: string[] = [];
     const group = create(() => 5000);
-    const members = ['a', 'b', 'c'].map((name) => createMember(log, name));
+    const members = ['a', 'b', 'c', 'd'].map((name) => createMember(log, name));
     for (const member of members) {
       group.schedule(member, 1, false);
       group.schedule(member, 1, false);
     }
     await turn();
-    expect(log).toEqual(['a', 'b']);
+    expect(log).toEqual(['a', 'b', 'c']);
     members[0]!.release();
     await turn();
-    expect(log).toEqual(['a', 'b', 'c']);
+    expect(log).toEqual(['a', 'b', 'c', 'd']);
     expect(group.waitingBytes).toBe(0);
-    members[1]!.release();
-    members[2]!.release();
+    for (const member of members.slice(1)) member.release();
     await group.flush();
-    expect(log).toHaveLength(3);
+    expect(log).toHaveLength(4);
   });
 });
