@@ -1,10 +1,11 @@
 /** Verifies a stored recording against its sidecar, and the sidecar against the log. */
 import { createHash } from 'node:crypto';
 import { errorReason, TailcastError } from '../../errors.ts';
+import { MAX_SIDECAR_BYTES, readText } from '../library/describe-stored.ts';
 import { sessionMark } from '../library/session-part.ts';
 import { newerSidecar, parseSidecar, type Sidecar } from '../library/sidecar.ts';
-import { recordingId, recordingKey, type RecordingKey } from '../store/key.ts';
-import type { ObjectKind, RecordingStore, StoredRecording } from '../store/store.ts';
+import { objectKey, recordingId, recordingKey, type RecordingKey } from '../store/key.ts';
+import type { ObjectKind, ReadableStore, StoredRecording } from '../store/store.ts';
 import { fault, notice, type Finding, type FindingCode } from './finding.ts';
 import { checkAdoption } from './verify-adoption.ts';
 import { chainOf, createLineSealer, type LineSeal, type Seal } from './line-seal.ts';
@@ -16,9 +17,6 @@ import {
   type SignedSidecar,
 } from './signed-sidecar.ts';
 import type { KeyRing, ReadLog } from './verify-logs.ts';
-
-/** Read access to the recordings of a store. */
-export type RecordingReader = Pick<RecordingStore, 'list' | 'stat' | 'read'>;
 
 /** Log entries about recordings. */
 export interface LogIndex {
@@ -62,13 +60,13 @@ export interface CheckedRecording {
   readonly bodyBytes?: number;
   /** Byte range of the recording in its session. */
   readonly part?: VerifiedPart;
+  /** Evidence and signature of the sidecar. */
+  readonly signature?: SignedSidecar;
   /** True if the cast is not a file of the store any more. */
   readonly isAbsent?: boolean;
   readonly findings: readonly Finding[];
 }
 
-const SUFFIX = { cast: '.cast', sidecar: '.json', notes: '.notes' } as const;
-const MAX_SIDECAR_BYTES = 8_388_608;
 const MAX_HEADER_BYTES = 8_388_608;
 
 /** Data for the verification of a recording. */
@@ -92,13 +90,15 @@ const PUBLISHING_MS = 120_000;
 
 /** Verifies a recording. Returns problems of the recording as findings, and never throws them. */
 export async function checkRecording(
-  store: RecordingReader,
+  store: ReadableStore,
   { key, hasSidecar }: StoredRecording,
   context: RecordingContext,
 ): Promise<CheckedRecording> {
   const check = new RecordingCheck(store, key, context);
   try {
-    return await check.run(hasSidecar);
+    const checked = await check.run(hasSidecar);
+    if (checked.signature !== undefined) await check.checkLog(checked.signature.evidence);
+    return checked;
   } catch (error) {
     if ((await store.stat(key, 'cast').catch(() => true)) === undefined) {
       const message = 'its cast was removed during the verification, or is not a regular file';
@@ -130,26 +130,23 @@ export async function checkRecording(
 
 /** Verifies a recording against its own sidecar only. The logs are ignored. @throws the reason of `signal` */
 export async function checkSigned(
-  store: RecordingReader,
+  store: ReadableStore,
   key: RecordingKey,
   keys: KeyRing,
   signal?: AbortSignal,
-): Promise<CheckedRecording & { readonly signature: SignedSidecar | undefined }> {
+): Promise<CheckedRecording> {
   const none = { logs: new Map(), ends: new Map(), starts: new Map() };
   const context = { ...none, keys, nowMs: 0, unfinishedMs: 0, requireEvidence: false, signal };
-  return new RecordingCheck(store, key, context).checkSingle();
+  const hasSidecar = (await store.stat(key, 'sidecar')) !== undefined;
+  return new RecordingCheck(store, key, context).run(hasSidecar);
 }
 
 function isDamaged(error: unknown): boolean {
   return error instanceof TailcastError && error.code === 'ARCHIVE_DAMAGED';
 }
 
-function unreadable(sidecar: string): string {
-  return newerSidecar(sidecar) ?? 'the sidecar has no evidence that can be read any more';
-}
-
 class RecordingCheck {
-  readonly #store: RecordingReader;
+  readonly #store: ReadableStore;
   readonly #key: RecordingKey;
   readonly #id: string;
   readonly #index: RecordingContext;
@@ -158,52 +155,42 @@ class RecordingCheck {
   #part: VerifiedPart | undefined;
   readonly #findings: Finding[] = [];
 
-  constructor(store: RecordingReader, key: RecordingKey, context: RecordingContext) {
+  constructor(store: ReadableStore, key: RecordingKey, context: RecordingContext) {
     this.#store = store;
     this.#key = key;
     this.#id = recordingId(key);
     this.#index = context;
   }
 
+  /** Compares the files with the sidecar, or with the log if there is no readable sidecar. */
   async run(hasSidecar: boolean): Promise<CheckedRecording> {
-    const text = hasSidecar ? await this.#readText('sidecar') : undefined;
+    const text = hasSidecar
+      ? await readText(this.#store, this.#key, 'sidecar', MAX_SIDECAR_BYTES)
+      : undefined;
     const isLogged = this.#index.ends.has(this.#id) || this.#index.starts.has(this.#id);
-    const signed = text === undefined ? undefined : parseSignedSidecar(text);
-    if (text === undefined || signed === undefined) {
+    const signature = text === undefined ? undefined : parseSignedSidecar(text);
+    if (text === undefined || signature === undefined) {
       if (!isLogged && !mentionsEvidence(text ?? '')) return this.#withoutEvidence(text !== undefined);
       if (text === undefined) this.#fault('sidecar-missing', 'the sidecar is missing', 'sidecar');
-      else this.#fault('sidecar-changed', unreadable(text), 'sidecar');
+      else {
+        const problem = newerSidecar(text) ?? 'the sidecar has no evidence that can be read any more';
+        this.#fault('sidecar-changed', problem, 'sidecar');
+      }
       await this.#checkByLog();
       return { evidence: true, findings: this.#findings };
     }
-    this.#checkSidecar(signed, text);
-    const { cast, notes } = signed.evidence;
+    this.#checkSidecar(signature, text);
+    const { cast, notes } = signature.evidence;
     await this.#checkFile('cast', cast);
     await this.#checkNotes(notes);
-    await this.#checkLog(signed.evidence);
     const bodyBytes = this.#bodyBytes === undefined ? {} : { bodyBytes: this.#bodyBytes };
-    return { ...this.soFar, ...bodyBytes };
+    return { ...this.soFar, ...bodyBytes, signature };
   }
 
   /** Result of the finished checks, for a recording that becomes unreadable during its verification. */
   get soFar(): CheckedRecording {
     const part = this.#part === undefined ? {} : { part: this.#part };
     return { evidence: true, ...part, findings: this.#findings };
-  }
-
-  async checkSingle(): Promise<CheckedRecording & { readonly signature: SignedSidecar | undefined }> {
-    const isThere = (await this.#store.stat(this.#key, 'sidecar')) !== undefined;
-    const text = isThere ? await this.#readText('sidecar') : undefined;
-    const signature = text === undefined ? undefined : parseSignedSidecar(text);
-    if (text === undefined || signature === undefined) {
-      if (!mentionsEvidence(text ?? '')) return { ...this.#withoutEvidence(isThere), signature };
-      this.#fault('sidecar-changed', unreadable(text ?? ''), 'sidecar');
-      return { evidence: true, findings: this.#findings, signature };
-    }
-    this.#checkSidecar(signature, text);
-    await this.#checkFile('cast', signature.evidence.cast);
-    await this.#checkNotes(signature.evidence.notes);
-    return { evidence: true, findings: this.#findings, signature };
   }
 
   #checkSidecar(signed: SignedSidecar, text: string): void {
@@ -277,7 +264,7 @@ class RecordingCheck {
    * Checks that the log contains the start entry, and that the end entry in the log, if there is one, matches the
    * sidecar.
    */
-  async #checkLog(evidence: SidecarEvidence): Promise<void> {
+  async checkLog(evidence: SidecarEvidence): Promise<void> {
     const log = this.#index.logs.get(evidence.log);
     const start = log?.entries.get(evidence.start);
     const where = { log: evidence.log, entry: evidence.start };
@@ -382,23 +369,13 @@ class RecordingCheck {
     return hash.digest('hex');
   }
 
-  async #readText(kind: ObjectKind): Promise<string> {
-    const chunks = await Array.fromAsync(
-      this.#store.read(this.#key, kind, { start: 0, end: MAX_SIDECAR_BYTES }),
-    );
-    return Buffer.concat(chunks).toString();
-  }
-
   #fault(
     code: FindingCode,
     message: string,
     kind: ObjectKind | undefined,
     where: Omit<Finding, 'severity' | 'code' | 'message'> = {},
   ): void {
-    const object =
-      kind === undefined
-        ? {}
-        : { object: recordingKey(this.#key).slice(0, -SUFFIX.cast.length) + SUFFIX[kind] };
+    const object = kind === undefined ? {} : { object: objectKey(this.#key, kind) };
     this.#findings.push(fault(code, message, { recording: this.#id, ...object, ...where }));
   }
 }

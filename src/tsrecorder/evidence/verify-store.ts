@@ -5,7 +5,7 @@
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
 import { recordingId, type RecordingKey } from '../store/key.ts';
-import type { StoredRecording } from '../store/store.ts';
+import type { ReadableStore, StoredRecording } from '../store/store.ts';
 import { fault, notice, type Finding } from './finding.ts';
 import type { LogHead } from './log-entry.ts';
 import { indexLogs, type Index } from './log-index.ts';
@@ -14,10 +14,10 @@ import { checkHeads, readLogs, witnessedHeads, type DocumentReader, type KeyRing
 import { checkDocuments, sharesKey } from './verify-documents.ts';
 import { checkHeldRemovals, checkHolds } from './verify-holds.ts';
 import { checkSessions } from './verify-sessions.ts';
-import { checkRecording, type RecordingReader, type VerifiedPart } from './verify-recording.ts';
+import { checkRecording, type VerifiedPart } from './verify-recording.ts';
 
 /** Read access to a complete store. */
-export type VerifiedStore = RecordingReader & DocumentReader;
+export type VerifiedStore = ReadableStore & DocumentReader;
 
 export interface VerifyOptions {
   readonly store: VerifiedStore;

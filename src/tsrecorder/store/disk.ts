@@ -24,10 +24,9 @@ import {
   encodeNodeId,
   eventKey,
   markName,
+  objectKey,
   recordingId,
-  recordingKey,
   EVENTS_MARKER,
-  SUFFIX,
   type RecordingKey,
 } from './key.ts';
 import type { ByteRange } from '../files/file-range.ts';
@@ -55,8 +54,7 @@ export async function createDiskStore(
   const files = createDiskFiles(directory, options.onRefused ?? (() => undefined));
   const lister = createDiskLister(directory, options.nowMs ?? Date.now, (path) => files.report(path));
 
-  const pathOf = (key: RecordingKey, kind: ObjectKind): string =>
-    join(directory, recordingKey(key).slice(0, -SUFFIX.cast.length) + SUFFIX[kind]);
+  const pathOf = (key: RecordingKey, kind: ObjectKind): string => join(directory, objectKey(key, kind));
 
   async function ensureFolder(folder: string): Promise<void> {
     // `inFolder` checks the folder again at each use.

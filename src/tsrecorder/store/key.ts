@@ -32,7 +32,12 @@ const TIME = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?Z$/;
 
 /** Returns `<node>/<time>.cast`. @throws TailcastError `UPLOAD_REFUSED` if the node id is empty or too long */
 export function recordingKey(key: RecordingKey): string {
-  return `${encodeNodeId(key.nodeId)}/${key.time}${SUFFIX.cast}`;
+  return objectKey(key, 'cast');
+}
+
+/** Returns `<node>/<time>` with the suffix of an object. @throws as {@link recordingKey} */
+export function objectKey(key: RecordingKey, kind: keyof typeof SUFFIX): string {
+  return `${encodeNodeId(key.nodeId)}/${key.time}${SUFFIX[kind]}`;
 }
 
 /** Returns `<node>/events/<time>.event`. @throws TailcastError `UPLOAD_REFUSED` if the node id is empty or too long */

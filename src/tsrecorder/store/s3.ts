@@ -8,18 +8,9 @@
 import { TailcastError } from '../../errors.ts';
 import type { Bucket } from './bucket.ts';
 import { isDocumentName, joinDocument, type DocumentStore } from './document-store.ts';
-import {
-  SESSIONS_FOLDER,
-  eventKey,
-  markName,
-  recordingId,
-  recordingKey,
-  EVENTS_MARKER,
-  SUFFIX,
-  type RecordingKey,
-} from './key.ts';
+import { SESSIONS_FOLDER, eventKey, markName, objectKey, recordingId, EVENTS_MARKER } from './key.ts';
 import { createS3Listing, type S3ListingOptions } from './s3-listing.ts';
-import type { ObjectKind, RecordingStore } from './store.ts';
+import type { RecordingStore } from './store.ts';
 import { hasNotesAndSidecar } from './stored-copy.ts';
 
 export interface S3StoreOptions extends S3ListingOptions {
@@ -34,28 +25,25 @@ export function createS3Store(options: S3StoreOptions): RecordingStore {
   const listing = createS3Listing(options);
   let eventsMarked = false;
 
-  const objectName = (key: RecordingKey, kind: ObjectKind): string =>
-    recordingKey(key).slice(0, -SUFFIX.cast.length) + SUFFIX[kind];
-
-  const stat: RecordingStore['stat'] = (key, kind) => bucket.stat(objectName(key, kind));
-  const read: RecordingStore['read'] = (key, kind, range) => bucket.get(objectName(key, kind), range);
+  const stat: RecordingStore['stat'] = (key, kind) => bucket.stat(objectKey(key, kind));
+  const read: RecordingStore['read'] = (key, kind, range) => bucket.get(objectKey(key, kind), range);
 
   return {
     async finish(upload) {
       const { key } = upload;
       const retain = { retain: true };
-      const hasCast = (await bucket.stat(objectName(key, 'cast'))) !== undefined;
+      const hasCast = (await bucket.stat(objectKey(key, 'cast'))) !== undefined;
       if (!hasCast) {
         if (upload.notesPath !== undefined) {
-          await bucket.putFile(objectName(key, 'notes'), upload.notesPath, upload.notesBytes, retain);
+          await bucket.putFile(objectKey(key, 'notes'), upload.notesPath, upload.notesBytes, retain);
         }
-        await bucket.put(objectName(key, 'sidecar'), Buffer.from(upload.sidecar), retain);
+        await bucket.put(objectKey(key, 'sidecar'), Buffer.from(upload.sidecar), retain);
         if (upload.sessionMark !== undefined) {
           await bucket.put(SESSIONS_FOLDER + markName(key, upload.sessionMark), new Uint8Array());
         }
       }
       const once = { retain: true, once: true };
-      await bucket.putFile(objectName(key, 'cast'), upload.castPath, upload.castBytes, once);
+      await bucket.putFile(objectKey(key, 'cast'), upload.castPath, upload.castBytes, once);
       if (hasCast && !(await hasNotesAndSidecar({ stat, read }, upload))) {
         throw new TailcastError('UPLOAD_CONFLICT', 'another recording has this key');
       }
@@ -71,9 +59,9 @@ export function createS3Store(options: S3StoreOptions): RecordingStore {
     stat,
     read,
     async remove(key) {
-      await bucket.remove(objectName(key, 'cast'));
-      await bucket.remove(objectName(key, 'sidecar'));
-      await bucket.remove(objectName(key, 'notes'));
+      await bucket.remove(objectKey(key, 'cast'));
+      await bucket.remove(objectKey(key, 'sidecar'));
+      await bucket.remove(objectKey(key, 'notes'));
       for await (const { objects } of bucket.list({ prefix: `${SESSIONS_FOLDER}${recordingId(key)}~` })) {
         for (const { name } of objects) await bucket.remove(name);
       }
