@@ -63,7 +63,6 @@ export function addEvidenceApi(app: FastifyInstance, options: EvidenceApiOptions
       new TailcastError('SEARCH_BUSY', 'too many signature checks are running; try again in a moment'),
   });
   app.get('/api/v1/recordings/:id/evidence', async (request, reply) => {
-    reply.header('cache-control', 'no-store');
     const { entry, scope } = await options.find(request, reply);
     const owner = ownerOf(await options.access.viewer(request.raw));
     const signal = signalOf(request, reply);

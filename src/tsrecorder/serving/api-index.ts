@@ -30,7 +30,6 @@ export function addIndexApi(app: FastifyInstance, { access, indexed }: IndexApiO
   let isVerified = false;
 
   async function seesAll(request: FastifyRequest, reply: FastifyReply): Promise<void> {
-    reply.header('cache-control', 'no-store');
     const viewer = await viewerOf(access, request, reply);
     if (access.scope(viewer) !== 'everything') throw new TailcastError('VIEW_REFUSED');
     await access.saw(viewer, 'index', request.url);

@@ -107,7 +107,6 @@ export function addLists(
     full: () => new TailcastError('SEARCH_BUSY'),
   });
   app.get('/api/v1/recordings', async (request, reply) => {
-    reply.header('cache-control', 'no-store');
     const viewer = await viewerOf(access, request, reply);
     const asked = parse(listQuery, request.query);
     const { sort = 'newest' } = asked;
@@ -138,9 +137,6 @@ export function addLists(
     const more = next === undefined ? '' : `,"next":${JSON.stringify(cursors.seal('events', next))}`;
     const missing = skipped.length === 0 ? '' : `,"skipped":${JSON.stringify(skipped)}`;
     // Send the stored text, because JSON.parse would round 64-bit integers.
-    return reply
-      .header('cache-control', 'no-store')
-      .type('application/json')
-      .send(`{"events":[${events.join(',')}]${more}${missing}}`);
+    return reply.type('application/json').send(`{"events":[${events.join(',')}]${more}${missing}}`);
   });
 }

@@ -31,14 +31,12 @@ const query = z.strictObject({ reason: z.string().max(MAX_REASON_LENGTH).default
 /** Adds the routes to `app`. */
 export function addOrderApi(app: FastifyInstance, { access, find }: Omit<ReviewApiOptions, 'reviews'>): void {
   app.get('/api/v1/recordings/:id/orders', async (request, reply) => {
-    reply.header('cache-control', 'no-store');
     const { live } = await find(request, reply, 'play');
     const isPossible = live?.isOpen() === true && live.orders?.isPossible === true;
     const mayGive = access.mayEnd(await viewerOf(access, request, reply));
     return { isPossible, mayGive, isModerated: isPossible && live.isModerated === true };
   });
   app.post('/api/v1/recordings/:id/orders/:action', async (request, reply) => {
-    reply.header('cache-control', 'no-store');
     const viewer = await viewerOf(access, request, reply);
     const { action } = parse(parameters, request.params);
     const { reason } = parse(query, request.query);

@@ -48,7 +48,6 @@ export function checkChange({ headers }: FastifyRequest): void {
 /** Adds the routes to `app`. */
 export function addReviewApi(app: FastifyInstance, { reviews, access, find }: ReviewApiOptions): void {
   app.get('/api/v1/recordings/:id/review', async (request, reply) => {
-    reply.header('cache-control', 'no-store');
     // The page of a recording also requests the review. The requests for the recording and for its review count as one
     // viewing.
     const { recording } = await find(request, reply, request.url.endsWith('?view=1') ? 'play' : 'show');
@@ -59,7 +58,6 @@ export function addReviewApi(app: FastifyInstance, { reviews, access, find }: Re
     '/api/v1/recordings/:id/review',
     { bodyLimit: MAX_BODY_BYTES },
     async (request, reply): Promise<Review & { readonly mayWrite: true }> => {
-      reply.header('cache-control', 'no-store');
       checkChange(request);
       const viewer = await viewerOf(access, request, reply);
       if (!access.mayReview(viewer))

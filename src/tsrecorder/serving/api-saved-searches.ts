@@ -32,11 +32,9 @@ export function addSavedSearchApi(app: FastifyInstance, { searches, access }: Sa
     return { personal, shared: seesAll ? shared : [], mayWrite, mayShare: mayWrite && seesAll };
   }
   app.get(SEARCHES_PATH, async (request, reply) => {
-    reply.header('cache-control', 'no-store');
     return searchesOf(await viewerOf(access, request, reply));
   });
   app.post(SEARCHES_PATH, { bodyLimit: MAX_BODY_BYTES }, async (request: FastifyRequest, reply) => {
-    reply.header('cache-control', 'no-store');
     checkChange(request);
     const viewer = await viewerOf(access, request, reply);
     const change = parse(SEARCH_CHANGE, request.body);

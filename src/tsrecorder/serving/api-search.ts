@@ -94,7 +94,6 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
     withReviewedIds(options.reviews, query, visibleIds(catalog, access.scope(viewer)));
 
   app.get('/api/v1/search', async (request, reply) => {
-    reply.header('cache-control', 'no-store');
     const viewer = await viewerOf(access, request, reply);
     return answer(viewer, async () => {
       const { q: text, limit, cursor } = parse(pageQuery, request.query);
@@ -123,7 +122,6 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
     });
   });
   app.get('/api/v1/search/facets', async (request, reply) => {
-    reply.header('cache-control', 'no-store');
     const viewer = await viewerOf(access, request, reply);
     return answer(viewer, async () => {
       const query = readQuery(parse(facetQuery, request.query).q, options.nowMs());
@@ -139,7 +137,6 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
   });
   addIndexApi(app, { ...options, indexed });
   app.get('/api/v1/recordings/:id/search', async (request, reply) => {
-    reply.header('cache-control', 'no-store');
     const viewer = await viewerOf(access, request, reply);
     return answer(viewer, async () => {
       const { id: asked } = parse(parameters, request.params);

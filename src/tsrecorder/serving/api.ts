@@ -157,7 +157,6 @@ function addThumbnails(
   { access, catalog, playIndexes }: Pick<ApiOptions, 'access' | 'catalog' | 'playIndexes'>,
 ): void {
   app.get('/api/v1/thumbnails', async (request, reply) => {
-    reply.header('cache-control', 'no-store');
     const viewer = await viewerOf(access, request, reply);
     const { ids } = parse(thumbnailQuery, request.query);
     const scope = access.scope(viewer);
@@ -178,7 +177,8 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
   const { catalog, store, hosts, access, key, reviews } = options;
 
   app.addHook('onRequest', async (request, reply) => {
-    reply.headers(SECURITY_HEADERS);
+    // Routes of casts, transcripts and files replace this value, because browsers may keep their responses.
+    reply.headers(SECURITY_HEADERS).header('cache-control', 'no-store');
     checkHostAndMethod(request, hosts);
   });
   addHealth(app, options);
@@ -199,7 +199,6 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
 
   addLists(app, options, reviews);
   app.get('/api/v1/recordings/:id', async (request, reply) => {
-    reply.header('cache-control', 'no-store');
     const { recording } = await find(request, reply, isPlayed(request) ? 'play' : 'show');
     return (await withReviews(reviews, [recording]))[0];
   });
