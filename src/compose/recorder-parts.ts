@@ -1,5 +1,5 @@
 /** Assembles a recorder: store, spool, intake and listeners. */
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { hostname } from 'node:os';
 import { resolve } from 'node:path';
 import type { ListenAddress } from '../listen.ts';
@@ -231,18 +231,12 @@ function openSearch(
 
 /** Returns a digest that identifies a set of keys. */
 function namesOf(keys: ReadonlyMap<string, unknown>): string {
-  return createHash('sha256')
-    .update([...keys.keys()].toSorted().join('\n'))
-    .digest('hex')
-    .slice(0, 16);
+  return hash('sha256', [...keys.keys()].toSorted().join('\n')).slice(0, 16);
 }
 
 /** Returns the id of this recorder among the recorders that write to the same index. Stable across restarts. */
 function ownerOf(spoolDirectory: string): string {
-  return createHash('sha256')
-    .update(`${hostname()}\0${resolve(spoolDirectory)}`)
-    .digest('hex')
-    .slice(0, 16);
+  return hash('sha256', `${hostname()}\0${resolve(spoolDirectory)}`).slice(0, 16);
 }
 
 function applyRetention(

@@ -1,5 +1,5 @@
 /** Copies new bytes of open sessions to a shared bucket, and signs the copied length: see `segments.ts`. */
-import { createHash, type Hash } from 'node:crypto';
+import { createHash, hash, type Hash } from 'node:crypto';
 import { errorText, ifPresent } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import { readPart } from '../intake/finisher.ts';
@@ -165,15 +165,13 @@ async function digestOfFirstLine(path: string): Promise<string | undefined> {
   const content = await ifPresent(readPart(path, 0, MAX_META_BYTES));
   const end = content?.indexOf(0x0a) ?? -1;
   if (content === undefined || end < 0) return undefined;
-  return createHash('sha256')
-    .update(content.subarray(0, end + 1))
-    .digest('hex');
+  return hash('sha256', content.subarray(0, end + 1));
 }
 
 function beginning(): Progress {
   return { start: 0, end: 0, hash: createHash('sha256') };
 }
 
-function digestOf({ end, hash }: Progress): { readonly bytes: number; readonly sha256: string } {
-  return { bytes: end, sha256: hash.copy().digest('hex') };
+function digestOf(copied: Progress): { readonly bytes: number; readonly sha256: string } {
+  return { bytes: copied.end, sha256: copied.hash.copy().digest('hex') };
 }

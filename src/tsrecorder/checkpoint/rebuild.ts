@@ -2,7 +2,7 @@
  * Rebuilds the spool of a session from its copies in the bucket, whose signature is verified. This recorder then
  * finishes the session like its other sessions.
  */
-import { createHash } from 'node:crypto';
+import { createHash, hash } from 'node:crypto';
 import { open, rename } from 'node:fs/promises';
 import { syncDirectory } from '../../directories.ts';
 import { makeDirectory, removeFile, writeAll } from '../files/durable-files.ts';
@@ -59,12 +59,12 @@ async function download(
   { bytes, sha256 }: { readonly bytes: number; readonly sha256: string },
   path: string,
 ): Promise<string | undefined> {
-  const hash = createHash('sha256');
+  const content = createHash('sha256');
   let read = 0;
   const file = await open(path, 'w', 0o600);
   try {
     for await (const chunk of readSegments(bucket, segments, { start: 0, end: bytes })) {
-      hash.update(chunk);
+      content.update(chunk);
       read += chunk.length;
       await writeAll(file, [chunk]);
     }
@@ -72,7 +72,7 @@ async function download(
   } finally {
     await file.close();
   }
-  return read === bytes && hash.digest('hex') === sha256 ? undefined : COPIES_CHANGED;
+  return read === bytes && content.digest('hex') === sha256 ? undefined : COPIES_CHANGED;
 }
 
 /** Compares the journal with the session, and the header line with the log. */
@@ -87,9 +87,7 @@ async function compareHeader(
   const parsed = parseJournalLine(first);
   if (parsed?.kind !== 'meta') return 'its journal cannot be read';
   const { nodeId, time, storedHeaderBytes } = parsed.meta;
-  const digest = createHash('sha256')
-    .update(await readPart(drafts.cast, 0, storedHeaderBytes))
-    .digest('hex');
+  const digest = hash('sha256', await readPart(drafts.cast, 0, storedHeaderBytes));
   return nodeId === key.nodeId && time === key.time && digest === header
     ? undefined
     : 'it is another session than the one that the log of its recorder has';

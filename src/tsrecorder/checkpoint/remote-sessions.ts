@@ -2,9 +2,9 @@
  * Lists open sessions of other recorders that use the same bucket. Sessions without a valid signed statement are
  * unverified. Parts of such sessions are never joined with parts of other sessions.
  */
+import { hash } from 'node:crypto';
 import { BoundedMap } from '../../bounded-map.ts';
 import { forEachConcurrent } from '../../async/for-each-concurrent.ts';
-import { sha256 } from '../evidence/lost-sessions.ts';
 import type { PublicKey } from '../evidence/signing-key.ts';
 import { MAX_HEADER_LENGTH } from '../../wire/asciicast/header.ts';
 import { parseHead, type CastHead } from '../library/cast-head.ts';
@@ -171,7 +171,7 @@ async function readBeginning(
     return { meta, head, proven: distrust };
   }
   const { cast, notes, bodyBytes } = read.value;
-  if (sha256(`${header}\n`) !== read.value.header || sha256(`${first}\n`) !== read.value.meta)
+  if (hash('sha256', `${header}\n`) !== read.value.header || hash('sha256', `${first}\n`) !== read.value.meta)
     return { meta, head, proven: { trust: 'failed', reason: COPIES_CHANGED } };
   return { meta, head, proven: { castBytes: cast.bytes, notesBytes: notes.bytes, bodyBytes } };
 }

@@ -5,7 +5,7 @@
  * feed, and 64 zeros in the first entry. A segment consists of consecutive entries and a signature in its last line.
  * The signature covers the hash of the last entry, and therefore all entries up to that entry. See docs/evidence.md.
  */
-import { createHash } from 'node:crypto';
+import { hash as digest } from 'node:crypto';
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
 import type { SigningKey } from './signing-key.ts';
@@ -153,7 +153,7 @@ export function newerLog(line: string): string | undefined {
 
 /** Returns the hash of a line without its line feed. The next entry contains the hash as `prev`. */
 export function hashLine(line: string): string {
-  return createHash('sha256').update(line).digest('hex');
+  return digest('sha256', line);
 }
 
 /** Returns the signed message of a segment. */

@@ -2,7 +2,7 @@
  * After a restart, compares the spool with the evidence log. Missing acknowledged bytes are reported in the evidence
  * log and in the process log.
  */
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import type { Logger } from '../../observe/logger.ts';
 import { recordingId, type RecordingKey } from '../store/key.ts';
 import type { DurableMarks } from './durable-marks.ts';
@@ -65,7 +65,7 @@ export function createLostSessions(
     found({ recording, header, durable }) {
       const begun = evidence.open.get(recording);
       if (begun?.header === undefined) return undefined;
-      if (begun.header !== sha256(header)) return lose(recording, 0, SPOOL_OTHER);
+      if (begun.header !== hash('sha256', header)) return lose(recording, 0, SPOOL_OTHER);
       marks.alive(recording);
       return durable < begun.durable ? lose(recording, durable, SPOOL_SHORT) : undefined;
     },
@@ -77,9 +77,4 @@ export function createLostSessions(
       await evidence.sync();
     },
   };
-}
-
-/** Returns the SHA-256 in hexadecimal. */
-export function sha256(content: string | Uint8Array): string {
-  return createHash('sha256').update(content).digest('hex');
 }

@@ -1,6 +1,7 @@
 /** Evidence of a recorder: log entries and signatures at the start, end and removal of sessions. */
+import { hash } from 'node:crypto';
 import { createDurableMarks } from './durable-marks.ts';
-import { createLostSessions, sha256, type LostSessions } from './lost-sessions.ts';
+import { createLostSessions, type LostSessions } from './lost-sessions.ts';
 import type { HoldChange, LoggedHold } from './holds.ts';
 import type { LineSeal, Seal } from './line-seal.ts';
 import { EvidenceLog, type EvidenceLogOptions } from './evidence-log.ts';
@@ -175,7 +176,7 @@ export async function openSessionEvidence(options: SessionEvidenceOptions): Prom
       await publish();
     },
     async documented(name, content) {
-      log.append({ kind: 'document', name, bytes: content.length, sha256: sha256(content) });
+      log.append({ kind: 'document', name, bytes: content.length, sha256: hash('sha256', content) });
       await log.sync();
     },
     async removingDocuments(names, reason) {
@@ -193,7 +194,7 @@ export async function openSessionEvidence(options: SessionEvidenceOptions): Prom
 
 function startEvent({ header, adopted, ...about }: SessionStart): LogEvent {
   const from = adopted === undefined ? {} : { adopted: { log: adopted.log, start: adopted.start } };
-  return { kind: 'start', ...about, header: sha256(header), ...from };
+  return { kind: 'start', ...about, header: hash('sha256', header), ...from };
 }
 
 function originOf({ adopted }: SessionStart): Pick<SidecarEvidence, 'adopted'> {

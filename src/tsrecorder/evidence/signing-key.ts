@@ -1,9 +1,9 @@
 /** Ed25519 keys (RFC 8032): one private key per recorder, and public keys for verification. */
 import {
-  createHash,
   createPrivateKey,
   createPublicKey,
   generateKeyPairSync,
+  hash,
   hkdfSync,
   sign,
   verify,
@@ -117,7 +117,7 @@ function asPublicKey(key: KeyObject): PublicKey | undefined {
   if (key.asymmetricKeyType !== 'ed25519') return undefined;
   const raw = Buffer.from(key.export({ format: 'jwk' }).x ?? '', 'base64url');
   return {
-    id: createHash('sha256').update(raw).digest('hex').slice(0, 32),
+    id: hash('sha256', raw).slice(0, 32),
     raw: raw.toString('base64'),
     pem: key.export({ format: 'pem', type: 'spki' }).toString(),
     verifies(message, signature) {

@@ -1,5 +1,5 @@
 /** Compares the batches of events in a store with the logs. */
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { fault, notice, type Finding } from './finding.ts';
 import type { Index } from './log-index.ts';
 import { batchPrefix, MAX_BATCH_BYTES, readBatch } from './signed-batch.ts';
@@ -38,7 +38,7 @@ export async function checkDocuments(
       continue;
     }
     if (content === undefined) findings.push(fault('document-missing', 'the document is missing', where));
-    else if (createHash('sha256').update(content).digest('hex') !== sha256)
+    else if (hash('sha256', content) !== sha256)
       findings.push(fault('document-changed', 'the document was changed after it was stored', where));
   }
   for (const name of await check.store.listDocuments(batchPrefix())) {

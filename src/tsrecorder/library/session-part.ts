@@ -7,7 +7,7 @@
  * Overlapping bytes are equal, because all parts are copies of one stream. A reader with access to all parts shows
  * one recording: see `join-parts.ts`.
  */
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { z } from 'zod';
 
 /** Schema of the position of an upload in its session. */
@@ -38,8 +38,5 @@ export type SessionPart = z.infer<typeof PART_SCHEMA>;
  * different marks, even if they have the same name.
  */
 export function sessionMark(nodeId: string, session: string): string {
-  return createHash('sha256')
-    .update(JSON.stringify([nodeId, session]))
-    .digest('hex')
-    .slice(0, 32);
+  return hash('sha256', JSON.stringify([nodeId, session])).slice(0, 32);
 }

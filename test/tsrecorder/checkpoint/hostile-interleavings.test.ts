@@ -2,6 +2,7 @@
  * Two recorders share a bucket. An attacker has write access to the bucket but no key. Each seed creates another order
  * of the actions of recorders and attacker. `TEST_SEED` changes all seeds.
  */
+import { hash } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { encodeStatement } from '../../../src/tsrecorder/evidence/statement.ts';
 import {
@@ -12,7 +13,6 @@ import {
   logSegmentName,
   NO_HASH,
 } from '../../../src/tsrecorder/evidence/log-entry.ts';
-import { sha256 } from '../../../src/tsrecorder/evidence/lost-sessions.ts';
 import { generateSigningKey } from '../../../src/tsrecorder/evidence/signing-key.ts';
 import { checkSigned } from '../../../src/tsrecorder/evidence/verify-recording.ts';
 import { verifyStore } from '../../../src/tsrecorder/evidence/verify-store.ts';
@@ -81,7 +81,7 @@ function createHostile({ bucket, nowMs }: Site, random: Random): Hostile {
       {
         kind: 'start',
         recording: recordingId(of),
-        header: sha256(STORED_HEADER),
+        header: hash('sha256', STORED_HEADER),
         nodeId: of.nodeId,
         nodeName: 'gateway.tail1.ts.net',
         address: '100.64.0.1',
@@ -94,14 +94,17 @@ function createHostile({ bucket, nowMs }: Site, random: Random): Hostile {
     put(logSegmentName(log, 0), encodeSegment(lines, { log, n: 1, hash: hashLine(lines[1]!) }, key));
     put(keyName(key.public.id), key.public.pem);
     put(`.recorders/${owner}`, encodeStatement('lease', { recorder: owner, owner, log, at: nowMs() }, key));
-    const digest = (text: string): object => ({ bytes: Buffer.byteLength(text), sha256: sha256(text) });
+    const digest = (text: string): object => ({
+      bytes: Buffer.byteLength(text),
+      sha256: hash('sha256', text),
+    });
     const checkpoint = {
       recorder: owner,
       recording: recordingId(of),
       log,
       start: 1,
-      header: sha256(STORED_HEADER),
-      meta: sha256(meta),
+      header: hash('sha256', STORED_HEADER),
+      meta: hash('sha256', meta),
       bodyBytes: cast.length,
       cast: digest(cast),
       notes: digest(meta),

@@ -1,5 +1,5 @@
 /** An alert: a rule matched a session, or a step of an access request. */
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { z } from 'zod';
 import { printQuery, type Query } from '../../../search/query.ts';
 import type { RulePattern } from '../../../search/patterns.ts';
@@ -41,7 +41,7 @@ export type Alert = z.infer<typeof ALERT>;
  */
 export function ruleIdOf({ name, query, pattern }: RuleTerms & { readonly name: string }): string {
   const text = query === undefined ? 'access\0' : printTerms({ query, pattern });
-  return digest(`${name}\0${text}`).slice(0, 16);
+  return hash('sha256', `${name}\0${text}`).slice(0, 16);
 }
 
 /** Query and pattern of a rule. */
@@ -58,9 +58,5 @@ export function printTerms({ query, pattern }: RuleTerms): string {
 
 /** Returns the id of an alert. @param key id of the session, or key of the notice */
 export function alertIdOf(ruleId: string, key: string): string {
-  return `alert_${digest(`${ruleId}\0${key}`).slice(0, 32)}`;
-}
-
-function digest(text: string): string {
-  return createHash('sha256').update(text).digest('hex');
+  return `alert_${hash('sha256', `${ruleId}\0${key}`).slice(0, 32)}`;
 }

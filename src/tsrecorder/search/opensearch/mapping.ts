@@ -4,7 +4,7 @@
  * of a session are in one shard. As for all engines, `search/tokens` splits texts into words. Words are indexed but not
  * stored. The text in search results comes from the stored field `content`.
  */
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import {
   joinNames,
   placeOf,
@@ -151,7 +151,7 @@ export function momentDocument(
 /** Returns the sort key of a session. Newer sessions have greater keys, and all keys are unique. */
 function placeInTime({ startedAtMs, id }: Pick<SessionNames, 'startedAtMs' | 'id'>): string {
   const ms = String(Math.max(0, Math.floor(startedAtMs))).padStart(ORDER_DIGITS, '0');
-  return `${ms}.${createHash('sha256').update(id).digest('hex').slice(0, 16)}`;
+  return `${ms}.${hash('sha256', id).slice(0, 16)}`;
 }
 
 const ORDER_DIGITS = 16;
@@ -170,7 +170,7 @@ const ID_SPACE = 16;
  */
 export function documentId(session: string, k?: number): string {
   const isLong = Buffer.byteLength(session) > MAX_ID - ID_SPACE;
-  const name = isLong ? createHash('sha256').update(session).digest('hex') : session;
+  const name = isLong ? hash('sha256', session) : session;
   return `${name}#${k ?? ''}`;
 }
 
