@@ -1,12 +1,17 @@
 /** Buffer that grows when bytes are appended, and whose memory is reused. */
 
 const FIRST_BYTES = 4 * 1024;
-/** Maximum size of memory that is kept for reuse, in bytes. Larger memory is released. */
 const KEPT_BYTES = 256 * 1024;
 
 export class GrowingBytes {
   #memory: Buffer = Buffer.allocUnsafeSlow(FIRST_BYTES);
   #length = 0;
+  readonly #keptBytes: number;
+
+  /** @param keptBytes maximum size of memory that is kept for reuse. Larger memory is released. */
+  constructor(keptBytes = KEPT_BYTES) {
+    this.#keptBytes = keptBytes;
+  }
 
   get length(): number {
     return this.#length;
@@ -46,9 +51,15 @@ export class GrowingBytes {
   /** Returns all appended bytes and empties the buffer. The result is valid until the next append. */
   take(): Uint8Array {
     const taken = this.all;
-    this.#length = 0;
-    if (this.#memory.length > KEPT_BYTES) this.#memory = Buffer.allocUnsafeSlow(FIRST_BYTES);
+    this.cut(0);
     return taken;
+  }
+
+  /** Removes all bytes after the first `length` bytes. */
+  cut(length: number): void {
+    this.#length = length;
+    if (length === 0 && this.#memory.length > this.#keptBytes)
+      this.#memory = Buffer.allocUnsafeSlow(FIRST_BYTES);
   }
 
   #reserve(more: number): void {

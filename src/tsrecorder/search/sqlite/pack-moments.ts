@@ -2,11 +2,17 @@
 import { zstdCompressSync } from 'node:zlib';
 import type { Moment } from '../../../search/search-index.ts';
 import { indexCommand, indexText } from '../../../search/tokens.ts';
-import type { ByteStore, Stored } from './byte-store.ts';
+import type { GrowingBytes } from '../../../wire/growing-bytes.ts';
 import { MOMENT_SPACE, NOTHING } from './database.ts';
 
 /** Size of the text of a compressed block, in characters. */
 const BLOCK = 65_536;
+
+/** Position of bytes in a buffer. */
+interface Stored {
+  readonly start: number;
+  readonly end: number;
+}
 
 /** Encoded moments: the words of each moment, and compressed blocks, each with the number of its first moment. */
 export interface Packed {
@@ -14,8 +20,8 @@ export interface Packed {
   readonly blocks: readonly (readonly [first: number, bytes: Stored])[];
 }
 
-/** Encodes moments into a store. @param before number of existing moments of the session */
-export function packMoments(store: ByteStore, moments: readonly Moment[], before: number): Packed {
+/** Appends encoded moments to a buffer. @param before number of existing moments of the session */
+export function packMoments(buffer: GrowingBytes, moments: readonly Moment[], before: number): Packed {
   const given = moments.length === 0 && before === 0 ? [NOTHING] : moments.slice(0, MOMENT_SPACE - before);
   const texts: Stored[] = [];
   const blocks: (readonly [number, Stored])[] = [];
@@ -25,11 +31,15 @@ export function packMoments(store: ByteStore, moments: readonly Moment[], before
     const { command } = moment;
     const text = moment.rows.map((row) => row.text).join('\n');
     const words = indexText(text);
-    texts.push(store.addText(command === undefined ? words : `${indexCommand(command.text)} ${words}`));
+    const textStart = buffer.length;
+    buffer.utf8(command === undefined ? words : `${indexCommand(command.text)} ${words}`);
+    texts.push({ start: textStart, end: buffer.length });
     block.push(moment);
     length += text.length;
     if (length < BLOCK && index + 1 < given.length) continue;
-    blocks.push([index + 1 - block.length, store.add(zstdCompressSync(Buffer.from(JSON.stringify(block))))]);
+    const blockStart = buffer.length;
+    buffer.bytes(zstdCompressSync(Buffer.from(JSON.stringify(block))));
+    blocks.push([index + 1 - block.length, { start: blockStart, end: buffer.length }]);
     block = [];
     length = 0;
   }
