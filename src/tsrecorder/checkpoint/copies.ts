@@ -2,7 +2,7 @@
 import { createHash, hash, type Hash } from 'node:crypto';
 import { errorText, ifPresent } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
-import { readPart } from '../intake/finisher.ts';
+import { readPart } from '../files/file-range.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
 import type { SessionEvidence } from '../evidence/session-evidence.ts';
 import { encodeStatement } from '../evidence/statement.ts';

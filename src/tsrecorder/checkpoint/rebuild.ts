@@ -6,7 +6,7 @@ import { createHash, hash } from 'node:crypto';
 import { open, rename } from 'node:fs/promises';
 import { syncDirectory } from '../../directories.ts';
 import { makeDirectory, removeFile, writeAll } from '../files/durable-files.ts';
-import { readPart } from '../intake/finisher.ts';
+import { readPart } from '../files/file-range.ts';
 import { adoptionPath, writeAdoption } from '../spool/adoption-file.ts';
 import { spoolPaths } from '../spool/spool-file.ts';
 import { parseJournalLine } from '../spool/spool-journal.ts';

@@ -2,7 +2,7 @@
  * Reads ranges of files in small pieces to limit the memory: a recording may be several gigabytes long, and a list of
  * recordings may read tens of thousands of sidecars.
  */
-import type { FileHandle } from 'node:fs/promises';
+import { open, type FileHandle } from 'node:fs/promises';
 import { passedThrough } from '../../memory/stream-garbage.ts';
 
 /** A range of bytes: `start` inclusive, `end` exclusive. */
@@ -28,4 +28,19 @@ export async function* readFileRange(file: FileHandle, range: ByteRange): AsyncG
     position += bytesRead;
     yield piece.subarray(0, bytesRead);
   }
+}
+
+/** Reads bytes `[start, end)` of a file. A shorter file yields fewer bytes. */
+export async function readPart(path: string, start: number, end: number): Promise<Buffer> {
+  const file = await open(path, 'r');
+  try {
+    return await readRange(file, start, end);
+  } finally {
+    await file.close();
+  }
+}
+
+export async function readRange(file: FileHandle, start: number, end: number): Promise<Buffer> {
+  const { bytesRead, buffer } = await file.read(Buffer.alloc(end - start), 0, end - start, start);
+  return buffer.subarray(0, bytesRead);
 }

@@ -5,6 +5,7 @@
 import { open, type FileHandle } from 'node:fs/promises';
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
+import { readRange } from '../files/file-range.ts';
 import { readCastTail } from '../library/cast-tail.ts';
 import { blockBytesFor, createLineSealer, type LineSeal } from '../evidence/line-seal.ts';
 import type { SealedFiles, SessionEvidence, SessionStart } from '../evidence/session-evidence.ts';
@@ -271,14 +272,4 @@ async function withFile<T>(path: string, use: (file: FileHandle) => Promise<T>):
   } finally {
     await file.close();
   }
-}
-
-/** Reads bytes `[start, end)` of a file. A shorter file yields fewer bytes. */
-export function readPart(path: string, start: number, end: number): Promise<Uint8Array> {
-  return withFile(path, (file) => readRange(file, start, end));
-}
-
-async function readRange(file: FileHandle, start: number, end: number): Promise<Uint8Array> {
-  const { bytesRead, buffer } = await file.read(new Uint8Array(end - start), 0, end - start, start);
-  return buffer.subarray(0, bytesRead);
 }

@@ -1,6 +1,7 @@
 /** Reads the durable state of an upload that has ended. */
 import { parseHead, type CastHead } from '../library/cast-head.ts';
-import { readPart, type OverUpload } from './finisher.ts';
+import { readPart } from '../files/file-range.ts';
+import type { OverUpload } from './finisher.ts';
 import { cutFile } from '../files/append-file.ts';
 import { SessionFacts } from '../library/session-facts.ts';
 import { readSpool, removeSpool, type RecoveredSpool } from '../spool/spool-file.ts';

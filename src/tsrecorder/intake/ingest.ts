@@ -5,7 +5,8 @@
 import { BoundedMap } from '../../bounded-map.ts';
 import { TailcastError, errorText } from '../../errors.ts';
 import { createDirectorySync } from '../files/durable-files.ts';
-import { describeUpload, readPart } from './finisher.ts';
+import { readPart } from '../files/file-range.ts';
+import { describeUpload } from './finisher.ts';
 import {
   cutSpool,
   memorized,

@@ -15,22 +15,13 @@ export function describeHead(
   key: RecordingKey,
   head: CastHead,
 ): Omit<Recording, 'state' | 'result' | 'trust' | 'bytes' | 'durationSeconds' | 'problem'> {
-  const { width, height, command, kind, source, destination, kubernetes, cluster, connectionId, auditId } =
-    head;
+  const { command, resizeOrder: _resizeOrder, ...about } = head;
   return {
     id: recordingId(key),
     key: recordingKey(key),
     startedAt: isoMilliseconds(key.time),
-    width,
-    height,
+    ...about,
     ...(command === undefined ? {} : { command: shownCommand(head, command) }),
-    kind,
-    source,
-    destination,
-    ...(kubernetes === undefined ? {} : { kubernetes }),
-    ...(cluster === undefined ? {} : { cluster }),
-    ...(connectionId === undefined ? {} : { connectionId }),
-    ...(auditId === undefined ? {} : { auditId }),
   };
 }
 

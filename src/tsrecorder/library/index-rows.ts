@@ -10,13 +10,12 @@ import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
 import type { CatalogQuery } from './catalog-query.ts';
 import type { Listing } from './listing.ts';
-import { isWithin, type Scope, type ScopeIndex } from './scope.ts';
+import { isWithin, newestFirst, type Scope, type ScopeIndex } from './scope.ts';
 import type { SessionIndex } from './session-index.ts';
 import {
   candidateWithin,
   describeCandidate,
   isNamed,
-  newestFirst,
   uploadsByMark,
   withoutCopies,
   type Candidate,

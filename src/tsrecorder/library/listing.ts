@@ -5,9 +5,8 @@
 import { createLoopTurns, sortInTurns, type LoopTurns } from '../../async/loop-turns.ts';
 import { createSequence, createSharedStep } from '../../async/sequence.ts';
 import type { Describe } from './describe-stored.ts';
-import { createScopes, type ScopeIndex } from './scope.ts';
+import { createScopes, newestFirst, type ScopeIndex } from './scope.ts';
 import {
-  newestFirst,
   remoteCandidate,
   storedCandidate,
   uploadsByMark,

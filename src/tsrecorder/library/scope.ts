@@ -120,7 +120,7 @@ async function union<T extends Marked>(lists: readonly (readonly T[])[]): Promis
       if (turns.isDue()) await turns.turn();
       all.push(recording);
     }
-  const sorted = await sortInTurns(all, newestMarked, turns);
+  const sorted = await sortInTurns(all, newestFirst, turns);
   const found: T[] = [];
   /**
    * Recordings with the same time as the current recording. The set is necessary because duplicates are not always
@@ -139,7 +139,8 @@ async function union<T extends Marked>(lists: readonly (readonly T[])[]): Promis
   return found;
 }
 
-function newestMarked(left: Marked, right: Marked): number {
+/** Compares recordings for sorting, newest first. */
+export function newestFirst(left: Pick<Marked, 'order'>, right: Pick<Marked, 'order'>): number {
   if (left.order === right.order) return 0;
   return left.order < right.order ? 1 : -1;
 }

@@ -2,21 +2,14 @@
  * Facts from the object lines of an upload (lines that are JSON objects), in bounded memory. The input comes from a
  * running upload, or from the journal after a crash.
  */
-import { parseAnnotation, type EndAnnotation } from '../../wire/recorder-api/annotation.ts';
+import { parseAnnotation, type Annotation, type EndAnnotation } from '../../wire/recorder-api/annotation.ts';
 import {
   exitResult,
   type RecordedResult,
   type RecordingState,
 } from '../../wire/recorder-api/recording-status.ts';
 import type { JournalNote } from '../spool/spool-journal.ts';
-
-/** Missing output and its position in the cast. */
-export interface RecordingGap {
-  /** Offset in the cast. */
-  readonly at: number;
-  readonly bytes?: number;
-  readonly reason: string;
-}
+import type { Sidecar } from './sidecar.ts';
 
 const MAX_GAPS = 100;
 const MAX_TEXT = 1000;
@@ -33,7 +26,7 @@ export class SessionFacts {
   /** True if the gateway reported that the session had output, which may be missing in the recording. */
   hasOutput = false;
   /** The first gaps. `gapCount` counts all gaps. */
-  readonly gaps: RecordingGap[] = [];
+  readonly gaps: Sidecar['gaps'][number][] = [];
   gapCount = 0;
   noteCount = 0;
   /** Number of invalid annotations. The notes still contain them. */
@@ -44,13 +37,13 @@ export class SessionFacts {
     // Skip notes with exact bytes: they are as large as the output and contain no facts.
     if (text?.startsWith('{"kind":"raw",') === true) return;
     const annotation = parseAnnotation(text ?? '');
-    switch (annotation?.kind) {
-      case undefined:
-        this.oddCount += 1;
-        break;
-      case 'session':
-        this.session ??= text;
-        break;
+    if (annotation?.kind === 'session') this.session ??= text;
+    else if (annotation === undefined) this.oddCount += 1;
+    else this.#take(at, annotation);
+  }
+
+  #take(at: number, annotation: Annotation): void {
+    switch (annotation.kind) {
       case 'exit':
         this.exitCode = annotation.code;
         this.exitMessage = annotation.message?.slice(0, MAX_TEXT);
@@ -67,6 +60,7 @@ export class SessionFacts {
         if (this.gaps.length < MAX_GAPS) this.gaps.push(gap);
         break;
       }
+      case 'session':
       case 'stream':
       case 'raw':
       case 'order':

@@ -251,12 +251,6 @@ async function asSession(
   };
 }
 
-/** Compares candidates for sorting, newest first. */
-export function newestFirst(left: Candidate, right: Candidate): number {
-  if (left.order === right.order) return 0;
-  return left.order < right.order ? 1 : -1;
-}
-
 /** Removes candidates that are also live. While a recording moves into the store, both lists contain it. */
 export function withoutCopies(
   live: readonly Candidate[],

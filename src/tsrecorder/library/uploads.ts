@@ -3,7 +3,8 @@
  * recorders.
  */
 import { createLoopTurns } from '../../async/loop-turns.ts';
-import { createPartFinder, newestFirst, sessionOf, withoutCopies, type Candidate } from './sessions.ts';
+import { newestFirst } from './scope.ts';
+import { createPartFinder, sessionOf, withoutCopies, type Candidate } from './sessions.ts';
 import { newestKeyFirst, orderOf, splitRecordingId, type RecordingKey } from '../store/key.ts';
 import type { StoredRecording } from '../store/store.ts';
 
@@ -114,7 +115,7 @@ export function indexOfId(newest: readonly { readonly key: RecordingKey }[], id:
  * Returns the index of the first item for which `isAfter` returns true. If there is no such item, returns the length of
  * the list. `isAfter` must be true for all later items too.
  */
-function firstOf<T extends object>(list: readonly T[], isAfter: (item: T) => boolean): number {
+export function firstOf<T extends object>(list: readonly T[], isAfter: (item: T) => boolean): number {
   let low = 0;
   let high = list.length;
   while (low < high) {

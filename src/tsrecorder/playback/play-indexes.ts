@@ -10,7 +10,7 @@
  * ```
  */
 import { BoundedMap } from '../../bounded-map.ts';
-import { open, readdir, readFile, rename, rm, stat, utimes } from 'node:fs/promises';
+import { readdir, readFile, rename, rm, stat, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { createLimiter } from '../../async/limiter.ts';
@@ -20,6 +20,7 @@ import type { Logger } from '../../observe/logger.ts';
 import { GROWING_STEP_BYTES, type PlayIndex, type PlayIndexPending } from '../../screen/play-index.ts';
 import type { ThumbnailRows } from '../../screen/thumbnail.ts';
 import { makeDirectory } from '../files/durable-files.ts';
+import { readPart } from '../files/file-range.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import { recordedOwner } from '../library/recorded-owner.ts';
 import { castBytes, readCast } from '../library/replay.ts';
@@ -138,7 +139,7 @@ export async function openPlayIndexes(options: PlayIndexOptions): Promise<PlayIn
         const start = known?.frameOffsets[index];
         const end = known?.frameOffsets[index + 1];
         if (start !== undefined && end !== undefined)
-          return readLine(join(directory, `${name}.frames`), start, end - 1);
+          return readPart(join(directory, `${name}.frames`), start, end - 1);
       }
       throw new TailcastError('PLAY_INDEX_UNAVAILABLE');
     },
@@ -183,17 +184,6 @@ async function readThumbnail(
   if (made === undefined) return undefined;
   inMemory.set(name, made);
   return made;
-}
-
-async function readLine(path: string, start: number, end: number): Promise<Buffer> {
-  const file = await open(path, 'r');
-  try {
-    const line = Buffer.alloc(end - start);
-    await file.read(line, 0, line.length, start);
-    return line;
-  } finally {
-    await file.close();
-  }
 }
 
 interface Builds {

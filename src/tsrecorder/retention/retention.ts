@@ -1,5 +1,6 @@
 /** Decides which recordings are removed, and why. Pure functions. */
 import { createLoopTurns, sortInTurns } from '../../async/loop-turns.ts';
+import { firstOf } from '../library/uploads.ts';
 
 /** Limits of a store. Without limits, no recordings are removed. */
 export interface RetentionPolicy {
@@ -213,25 +214,14 @@ function createShares(
           remove() {
             sorted.pop();
             largest.bytes -= next.bytes;
-            sorted.splice(insertionIndex(sorted, largest), 0, largest);
+            const at = firstOf(sorted, (other) => smallestFirst(other, largest) >= 0);
+            sorted.splice(at, 0, largest);
           },
         };
       }
       return undefined;
     },
   };
-}
-
-function insertionIndex(sorted: readonly Share[], share: Share): number {
-  let low = 0;
-  let high = sorted.length;
-  while (low < high) {
-    const middle = (low + high) >>> 1;
-    const other = sorted[middle];
-    if (other !== undefined && smallestFirst(other, share) < 0) low = middle + 1;
-    else high = middle;
-  }
-  return low;
 }
 
 function smallestFirst(left: Share, right: Share): number {

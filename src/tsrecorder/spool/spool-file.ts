@@ -6,13 +6,14 @@
 import { createReadStream } from 'node:fs';
 import { open, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { ifPresent, isSystemError, TailcastError } from '../../errors.ts';
+import { ifPresent, TailcastError } from '../../errors.ts';
 import { AppendFile } from '../files/append-file.ts';
 import { removeFile } from '../files/durable-files.ts';
 import { readLines } from '../../wire/lines.ts';
 import { adoptionPath } from './adoption-file.ts';
 import { PendingBytes } from './pending-bytes.ts';
 import { parseJournalLine, type JournalNote, type SpoolMeta } from './spool-journal.ts';
+import { readPart } from '../files/file-range.ts';
 import { recordingId, parseRecordingId, type RecordingKey } from '../store/key.ts';
 
 /** The two files of an upload. */
@@ -169,7 +170,7 @@ export async function readSpool(
   if (castBytes === 0) {
     // A crash can leave an empty file, or the first bytes of the header. If the file starts with other bytes, these may
     // be acknowledged output, so report damage.
-    const first = await firstByte(paths.cast);
+    const first = (await ifPresent(readPart(paths.cast, 0, 1)))?.[0];
     if (first !== undefined && first !== OPEN_BRACE)
       throw new TailcastError('STORE_FAILED', 'the cast does not begin with a header');
     return undefined;
@@ -198,18 +199,6 @@ export async function readSpool(
 }
 
 const OPEN_BRACE = 0x7b;
-
-/** Returns the first byte of a file, or undefined if it is empty or absent. */
-async function firstByte(path: string): Promise<number | undefined> {
-  const chunks: AsyncIterable<Buffer> = createReadStream(path, { end: 0 });
-  try {
-    for await (const chunk of chunks) return chunk[0];
-    return undefined;
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT')) return undefined;
-    throw error;
-  }
-}
 
 function damaged(): TailcastError {
   return new TailcastError('STORE_FAILED', 'the journal does not belong to the cast');

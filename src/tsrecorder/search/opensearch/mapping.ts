@@ -182,41 +182,18 @@ function wordsOf(text: string): string {
 }
 
 function namesOf(names: SessionNames): Readonly<Record<string, unknown>> {
-  const {
-    id,
-    startedAtMs,
-    user,
-    cluster,
-    namespace,
-    pod,
-    container,
-    nodes,
-    tags,
-    kind,
-    state,
-    result,
-    trust,
-  } = names;
-  const { durationSeconds: duration, hidden } = names;
+  const { id, startedAtMs, namespace, nodes, tags, durationSeconds, command: _inWords, ...same } = names;
   return {
+    ...same,
     session: id,
     order: placeInTime(names),
     started: Math.max(0, Math.floor(startedAtMs)),
-    user,
-    cluster,
     ns: namespace,
-    place: placeOf({ cluster, namespace }),
-    pod,
-    container,
+    place: placeOf({ cluster: names.cluster, namespace }),
     node: [...new Set(nodes)],
     tag: [...new Set(tags)],
-    kind,
-    state,
-    result,
-    trust,
-    duration,
-    exit: exitCodeOf(result),
-    hidden,
+    duration: durationSeconds,
+    exit: exitCodeOf(names.result),
     words: wordsOf(joinNames(names)),
   };
 }
