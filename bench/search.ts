@@ -32,8 +32,7 @@ import type { ListAsk } from '../src/search/search-index.ts';
 import type { ViewerTerms } from '../src/search/viewer-terms.ts';
 import type { LiveRecording } from '../src/tsrecorder/library/live-recording.ts';
 import { startIndexClient, type IndexClient } from '../src/tsrecorder/search/index-client.ts';
-import type { Indexer } from '../src/tsrecorder/search/index-progress.ts';
-import { startIndexer } from '../src/tsrecorder/search/indexer.ts';
+import { Indexer } from '../src/tsrecorder/search/indexer.ts';
 import { createSearchMetrics } from '../src/tsrecorder/search/search-metrics.ts';
 import type { IndexPlace } from '../src/tsrecorder/search/messages.ts';
 import { recordingId } from '../src/tsrecorder/store/key.ts';
@@ -212,7 +211,7 @@ function build(until: number, live: () => readonly LiveRecording[], liveEntry: L
   let there = until;
   const catalog = catalogOf(archive);
   const stored = [...archive.stored()];
-  const indexer = startIndexer({
+  const indexer = new Indexer({
     store: { list: async (): Promise<readonly StoredRecording[]> => stored.slice(0, there) },
     catalog: { find: async (id) => (id === liveEntry?.id ? liveEntry.entry() : catalog.find(id)) },
     live,

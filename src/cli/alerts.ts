@@ -5,7 +5,7 @@ import type { CommandContext } from '../config/command-context.ts';
 import { errorText, TailcastError } from '../errors.ts';
 import { printQuery } from '../search/query.ts';
 import { testMessage } from '../tsrecorder/search/alerts/alert-message.ts';
-import type { AlertRule } from '../tsrecorder/search/alerts/alerts.ts';
+import type { AlertRule } from '../tsrecorder/search/alerts/alert-file.ts';
 import { isDelivered, sendToWebhook } from '../tsrecorder/search/alerts/webhook-request.ts';
 import type { AlertWebhook } from '../tsrecorder/search/alerts/webhook-sender.ts';
 import { recorderAddress } from './open-archive.ts';

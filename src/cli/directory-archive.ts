@@ -5,7 +5,7 @@
 import { TailcastError } from '../errors.ts';
 import type { CatalogQuery } from '../tsrecorder/library/catalog-query.ts';
 import type { RemoteRecording } from '../tsrecorder/library/sessions.ts';
-import { createCatalog, remoteCandidates } from '../tsrecorder/library/catalog.ts';
+import { Catalog, remoteCandidates } from '../tsrecorder/library/catalog.ts';
 import type { TrustOf } from '../tsrecorder/library/describe-stored.ts';
 import type { CatalogEntry } from '../tsrecorder/library/catalog-entry.ts';
 import { readCast } from '../tsrecorder/library/replay.ts';
@@ -82,7 +82,7 @@ export function openJoinedArchive(
   signal: AbortSignal,
   trusted: TrustedKeys = NO_KEYS,
 ): Archive {
-  const catalog = createCatalog({
+  const catalog = new Catalog({
     store,
     ...trustBy(trusted),
     remote: () => mergeRemotes(otherSources),

@@ -19,7 +19,7 @@ import {
   type RecorderMetrics,
 } from '../tsrecorder/intake/recorder-metrics.ts';
 import { intakeStatusOf } from '../tsrecorder/intake/recorder-status.ts';
-import { createCatalog, type Catalog } from '../tsrecorder/library/catalog.ts';
+import { Catalog } from '../tsrecorder/library/catalog.ts';
 import { recordedOwner } from '../tsrecorder/library/recorded-owner.ts';
 import type { RecorderSearch } from '../tsrecorder/search/recorder-search.ts';
 import { freeSpaceOf } from '../tsrecorder/store/free-room.ts';
@@ -104,29 +104,19 @@ export async function openIntake(options: SettledOptions, store: RecordingStore)
       listeners.search?.stored(id, recordedOwner({ source }));
     },
   });
+  const common = { store, spoolDirectory, log, metrics, evidence, trusted, nowMs };
   const events = await openRecorderEvents({
-    store,
-    spoolDirectory,
-    evidence,
-    trusted,
+    ...common,
     layout: options.eventLayout,
     issueTime,
-    nowMs,
     periodMs: timing.eventBatchMs,
     retryMs: timing.storeRetryMs,
-    log,
-    onFailure: () => metrics.eventBatchFailures.inc(),
-    onOversized(document) {
-      metrics.oversized.inc();
-      log.error({ document }, 'events are skipped: the batch or day is larger than any of a recorder');
-    },
   });
-  const common = { store, spoolDirectory, log, metrics, evidence, trusted, events, nowMs };
   const monotonicMs = (): number => clock.monotonic();
   const shared =
     bucket === undefined
       ? undefined
-      : await openSharedBucket({ ...timing, ...common, bucket, ingest: () => ingest, monotonicMs });
+      : await openSharedBucket({ ...timing, ...common, events, bucket, ingest: () => ingest, monotonicMs });
   const catalog = openCatalog(options, store, { live: () => ingest.live(), shared, listeners, trusted });
   await ingest.recover();
   shared?.start();
@@ -162,7 +152,7 @@ function openCatalog(
     readonly trusted: Intake['trusted'];
   },
 ): Catalog {
-  return createCatalog({
+  return new Catalog({
     store,
     ...(shared === undefined ? {} : { remote: () => shared.remote() }),
     live,

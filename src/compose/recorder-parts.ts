@@ -10,11 +10,7 @@ import { forgetRemoved } from '../tsrecorder/playback/forget-removed.ts';
 import type { PlayIndexes } from '../tsrecorder/playback/play-indexes.ts';
 import { openSpoolIndexes } from '../tsrecorder/playback/spool-indexes.ts';
 import { startRetention, type Retention } from '../tsrecorder/retention/retention-run.ts';
-import {
-  indexDirectory,
-  openRecorderSearch,
-  type RecorderSearch,
-} from '../tsrecorder/search/recorder-search.ts';
+import { indexDirectory, RecorderSearch } from '../tsrecorder/search/recorder-search.ts';
 import { createSearchMetrics } from '../tsrecorder/search/search-metrics.ts';
 import { createHeaderReception } from '../tailnet/proxied-listener.ts';
 import { addApi } from '../tsrecorder/serving/api.ts';
@@ -211,7 +207,7 @@ function openSearch(
 ): RecorderSearch | undefined {
   const metrics = createSearchMetrics(registry);
   if (searchText === undefined) return undefined;
-  return openRecorderSearch({
+  return new RecorderSearch({
     index:
       searchServer === undefined
         ? indexDirectory(spoolDirectory)

@@ -39,29 +39,15 @@ export interface EventBatchOptions {
   readonly onFailure: () => void;
 }
 
-export interface EventBatches {
-  /**
-   * Appends an event. Resolves when the event is durable.
-   *
-   * @param time receive time, in the format of recording keys
-   * @param event JSON text
-   * @throws TailcastError `STORE_FAILED`
-   */
-  append(time: string, event: string): Promise<void>;
-  /** Returns the batches that are not stored yet, with their names as map keys. */
-  waiting(): Promise<ReadonlyMap<string, string>>;
-  /** Ends the open batch, and tries to store all batches. */
-  close(): Promise<void>;
-}
-
 /** Opens the batches of a spool directory. Batches of an earlier process are stored first. */
 export async function openEventBatches(options: EventBatchOptions): Promise<EventBatches> {
-  const batches = new Batches(options);
+  const batches = new EventBatches(options);
   await batches.recover();
   return batches;
 }
 
-class Batches implements EventBatches {
+/** Events that were received, in batches on disk until they are stored. */
+export class EventBatches {
   readonly #options: EventBatchOptions;
   #batch: AppendFile | undefined;
   /** File of the open batch, which still accepts events. */
@@ -77,12 +63,20 @@ class Batches implements EventBatches {
     this.#options = options;
   }
 
+  /**
+   * Appends an event. Resolves when the event is durable.
+   *
+   * @param time receive time, in the format of recording keys
+   * @param event JSON text
+   * @throws TailcastError `STORE_FAILED`
+   */
   append(time: string, event: string): Promise<void> {
     // Valid JSON has line breaks only between tokens, so a space can replace them.
     this.#pending.push({ time, line: Buffer.from(`${event.trim().replaceAll(/[\r\n]/g, ' ')}\n`) });
     return this.#written();
   }
 
+  /** Returns the batches that are not stored yet, with their names as map keys. */
   waiting(): Promise<ReadonlyMap<string, string>> {
     return this.#exclusively(async () => {
       const found = new Map<string, string>();
@@ -107,6 +101,7 @@ class Batches implements EventBatches {
     void this.#storeOver();
   }
 
+  /** Ends the open batch, and tries to store all batches. */
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;

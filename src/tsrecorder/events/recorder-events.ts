@@ -26,10 +26,8 @@ export interface RecorderEventsOptions {
   readonly periodMs: number;
   readonly retryMs: number;
   readonly log: Logger;
-  /** Called when a batch could not be stored. The recorder retries. */
-  readonly onFailure: () => void;
-  /** Called with the name of each batch or day that is skipped because of its size. */
-  readonly onOversized: (name: string) => void;
+  /** Counters of batches that could not be stored, and of batches and days that are skipped because of their size. */
+  readonly metrics: Readonly<Record<'eventBatchFailures' | 'oversized', { inc(): void }>>;
 }
 
 export interface RecorderEvents {
@@ -45,7 +43,7 @@ const MAX_BATCH_BYTES = 16 * 1024 ** 2;
 
 /** Opens the storage and the search of one recorder's events. */
 export async function openRecorderEvents(options: RecorderEventsOptions): Promise<RecorderEvents> {
-  const { store, evidence, issueTime } = options;
+  const { store, evidence, issueTime, metrics } = options;
   const directory = join(options.spoolDirectory, 'events');
   await makeDirectory(directory);
   const batches = await openEventBatches({
@@ -55,14 +53,19 @@ export async function openRecorderEvents(options: RecorderEventsOptions): Promis
     maxBatchBytes: MAX_BATCH_BYTES,
     sign: (name, lines) => signBatch(name, lines, evidence.key),
     onStored: (name, content) => evidence.documented(name, content),
+    onFailure: () => metrics.eventBatchFailures.inc(),
   });
+  const onOversized = (document: string): void => {
+    metrics.oversized.inc();
+    options.log.error({ document }, 'events are skipped: the batch or day is larger than any of a recorder');
+  };
   return {
     async put(key, content) {
       if (options.layout === 'reference') await store.putEvent(key, content);
       await batches.append(key.time, content);
     },
     record: (event) => batches.append(issueTime(), event),
-    search: createEventSearch(store, batches, options.trusted, options.nowMs, options.onOversized),
+    search: createEventSearch(store, batches, options.trusted, options.nowMs, onOversized),
     close: () => batches.close(),
   };
 }

@@ -51,38 +51,6 @@ export interface CatalogPage {
   readonly next?: string;
 }
 
-/** The list of recordings of a recorder. */
-export interface Catalog {
-  /**
-   * Returns one page.
-   *
-   * @param scope recordings that the viewer may see; others are not read. Default: everything
-   * @param owner owner of the request; owners take turns in using the index
-   * @throws TailcastError `USAGE` if the sort order requires an index and no index is ready; `SEARCH_BUSY`,
-   *   `SEARCH_UNAVAILABLE`
-   */
-  list(query: CatalogQuery, scope?: Scope, owner?: string): Promise<CatalogPage>;
-  /**
-   * Returns the entry of a recording.
-   *
-   * @param scope recordings that the viewer may see. Default: everything
-   * @param owner owner of the request; owners take turns in using the index
-   * @returns undefined for an unknown or invalid `id`
-   */
-  find(id: string, scope?: Scope, owner?: string): Promise<CatalogEntry | undefined>;
-  /**
-   * Returns the recordings of `ids` that exist and are within the scope. The ids come from an index of all recordings,
-   * so they may be outside the scope.
-   */
-  shown(ids: readonly string[], scope: Scope): Promise<readonly (Recording | undefined)[]>;
-  /** Returns the most recent listing of the store. */
-  stored(): Promise<readonly StoredRecording[]>;
-  /** Lists the store before the first request, so that this request is fast. */
-  prepare(log: Pick<Logger, 'warn'>): void;
-  /** Called when this process has added a recording to the store. */
-  changed(): void;
-}
-
 export interface CatalogOptions {
   readonly store: ReadableStore;
   readonly live: () => readonly LiveRecording[];
@@ -107,12 +75,8 @@ export interface CatalogOptions {
 const MAX_SCANNED = 5000;
 const SCAN_BATCH = 32;
 
-/** Creates the catalogue of a store. */
-export function createCatalog(options: CatalogOptions): Catalog {
-  return new StoreCatalog(options);
-}
-
-class StoreCatalog implements Catalog {
+/** The list of recordings of a recorder. */
+export class Catalog {
   readonly #options: CatalogOptions;
   readonly #describe: Describe;
   readonly #listings: Listings;
@@ -134,6 +98,14 @@ class StoreCatalog implements Catalog {
     };
   }
 
+  /**
+   * Returns one page.
+   *
+   * @param scope recordings that the viewer may see; others are not read. Default: everything
+   * @param owner owner of the request; owners take turns in using the index
+   * @throws TailcastError `USAGE` if the sort order requires an index and no index is ready; `SEARCH_BUSY`,
+   *   `SEARCH_UNAVAILABLE`
+   */
   async list(query: CatalogQuery, scope: Scope = 'everything', owner?: string): Promise<CatalogPage> {
     const state = await this.#indexed(scope, owner);
     const { sort = 'newest' } = query;
@@ -158,6 +130,13 @@ class StoreCatalog implements Catalog {
     return readPage(query, sort, describeAhead(sessionsOf(uploads, rangeOf(query, begin))), noRows());
   }
 
+  /**
+   * Returns the entry of a recording.
+   *
+   * @param scope recordings that the viewer may see. Default: everything
+   * @param owner owner of the request; owners take turns in using the index
+   * @returns undefined for an unknown or invalid `id`
+   */
   async find(id: string, scope: Scope = 'everything', owner?: string): Promise<CatalogEntry | undefined> {
     const key = parseRecordingId(id);
     if (key === undefined) return undefined;
@@ -172,6 +151,10 @@ class StoreCatalog implements Catalog {
     return (await this.#describe({ key, hasSidecar }))?.entry;
   }
 
+  /**
+   * Returns the recordings of `ids` that exist and are within the scope. The ids come from an index of all recordings,
+   * so they may be outside the scope.
+   */
   async shown(ids: readonly string[], scope: Scope): Promise<readonly (Recording | undefined)[]> {
     const state = await this.#indexed(scope);
     const uploads = state ?? (await this.#uploads(scope));
@@ -190,16 +173,19 @@ class StoreCatalog implements Catalog {
     );
   }
 
+  /** Returns the most recent listing of the store. */
   async stored(): Promise<readonly StoredRecording[]> {
     return (await this.#listings.recent()).all;
   }
 
+  /** Lists the store before the first request, so that this request is fast. */
   prepare(log: Pick<Logger, 'warn'>): void {
     this.#listings
       .prepare()
       .catch((error: unknown) => log.warn({ error: errorText(error) }, 'recordings could not be listed'));
   }
 
+  /** Called when this process has added a recording to the store. */
   changed(): void {
     this.#listings.forget();
   }

@@ -1,4 +1,4 @@
-/** Interface of the indexer. */
+/** Options and state of the indexer. */
 import type { Logger } from '../../observe/logger.ts';
 import type { RuleMatch } from '../../search/match.ts';
 import type { IndexedText } from '../../search/moments.ts';
@@ -9,7 +9,6 @@ import type { Recording } from '../../wire/recorder-api/recording.ts';
 import type { IndexClient } from './index-client.ts';
 import type { SearchMetrics } from './search-metrics.ts';
 import type { IndexStatus } from '../../search/search-index.ts';
-import type { PendingIds } from '../library/session-index.ts';
 
 export interface IndexerOptions {
   /** The store to index. */
@@ -42,20 +41,4 @@ export interface IndexProgress extends IndexStatus {
   readonly lagSeconds: number;
   /** Reason why the index is unavailable. */
   readonly problem?: string;
-}
-
-export interface Indexer {
-  /**
-   * Reports a new recording or part in the store. `owner` is the result of `recordedOwner`. Default: the uploading
-   * node.
-   */
-  stored(id: string, owner?: string): void;
-  /** Returns the stored recordings whose current version is not in the index; undefined before the first comparison. */
-  pending(): PendingIds | undefined;
-  /** Reports removed recordings. The indexer then erases these recordings from the index. */
-  removed(ids: readonly string[]): void;
-  progress(): Promise<IndexProgress>;
-  /** Resolves when the index is up to date. */
-  settled(): Promise<void>;
-  close(): Promise<void>;
 }

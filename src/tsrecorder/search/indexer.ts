@@ -19,7 +19,7 @@ import { compareWithStore } from './compare-store.ts';
 import { feedGrowth } from './feed-cast.ts';
 import { feedRecording } from './feed-recording.ts';
 import type { IndexClient } from './index-client.ts';
-import type { Indexer, IndexerOptions, IndexProgress } from './index-progress.ts';
+import type { IndexerOptions, IndexProgress } from './index-progress.ts';
 import { IndexCounts } from './index-counts.ts';
 import { makeSpace, MAX_LIVE, RestingSessions, touch } from './live-slots.ts';
 import { LiveWaits, type Followed } from './live-waits.ts';
@@ -51,12 +51,8 @@ const MAX_QUICK_BYTES = 4 * 1024 ** 2;
 /** Maximum work units of a turn for running sessions (about 100 ms). After that, stored recordings get a turn. */
 const FOLLOW_WORK = 25e6;
 
-/** Starts the indexer of a recorder. */
-export function startIndexer(options: IndexerOptions): Indexer {
-  return new StoreIndexer(options);
-}
-
-class StoreIndexer implements Indexer {
+/** The indexer of a recorder. */
+export class Indexer {
   readonly #options: IndexerOptions;
   /** New recordings, which are indexed before the recordings that the last comparison found. */
   readonly #fresh = new FairQueue<string>();
@@ -110,6 +106,10 @@ class StoreIndexer implements Indexer {
     this.#running = this.#run();
   }
 
+  /**
+   * Reports a new recording or part in the store. `owner` is the result of `recordedOwner`. Default: the uploading
+   * node.
+   */
   stored(id: string, owner?: string): void {
     const key = parseRecordingId(id);
     if (key === undefined) return;
@@ -119,10 +119,12 @@ class StoreIndexer implements Indexer {
     this.#wake.resolve();
   }
 
+  /** Returns the stored recordings whose current version is not in the index; undefined before the first comparison. */
   pending(): PendingIds | undefined {
     return this.#hasCompared && this.#problem === undefined ? this.#pending : undefined;
   }
 
+  /** Reports removed recordings. The indexer then erases these recordings from the index. */
   removed(ids: readonly string[]): void {
     this.#idle = Promise.withResolvers();
     for (const id of ids) this.#removals.add(id);
@@ -167,6 +169,7 @@ class StoreIndexer implements Indexer {
     this.#waits.note(running, this.#followed, this.#options.now());
   }
 
+  /** Resolves when the index is up to date. */
   settled(): Promise<void> {
     return this.#idle.promise;
   }

@@ -10,8 +10,8 @@ import type { PendingIds, SessionIndex } from '../library/session-index.ts';
 import { createFilePlaces, isDamaged } from './file-places.ts';
 import { startIndexClient, type IndexClient } from './index-client.ts';
 import type { IndexPlaces } from './index-places.ts';
-import type { Indexer, IndexProgress } from './index-progress.ts';
-import { startIndexer } from './indexer.ts';
+import type { IndexProgress } from './index-progress.ts';
+import { Indexer } from './indexer.ts';
 import { LAYOUT } from './layout.ts';
 import type { IndexPlace } from './messages.ts';
 import { createServerPlaces } from './opensearch/server-places.ts';
@@ -28,19 +28,6 @@ import { verifyIndex, type VerifyLine } from './verify-index.ts';
 export interface SearchProgress extends IndexProgress {
   /** Progress of a new index that is built next to the active index: `done` sessions of the total number `of`. */
   readonly rebuilding?: { readonly done: number; readonly of: number };
-}
-
-export interface RecorderSearch extends Omit<Indexer, 'progress'>, SessionIndex {
-  readonly ask: QueryProcesses['ask'];
-  pending(): PendingIds | undefined;
-  progress(): Promise<SearchProgress>;
-  /**
-   * Builds a new index next to the old one, unless a build is running, and replaces the old one when the new one is
-   * complete.
-   */
-  rebuild(): void;
-  /** Compares the index with the store. */
-  verify(signal: AbortSignal): AsyncIterable<VerifyLine>;
 }
 
 export interface RecorderSearchOptions {
@@ -76,12 +63,8 @@ export function indexDirectory(spoolDirectory: string): string {
   return join(spoolDirectory, 'search', LAYOUT);
 }
 
-/** Opens the search. The search starts immediately in the background. */
-export function openRecorderSearch(options: RecorderSearchOptions): RecorderSearch {
-  return new IndexedSearch(options);
-}
-
-class IndexedSearch implements RecorderSearch {
+/** Index of a recorder. Queries wait while the index is opened in the background. */
+export class RecorderSearch implements SessionIndex {
   readonly #options: RecorderSearchOptions;
   readonly #queries: QueryProcesses;
   readonly #lists: QueryProcesses;
@@ -144,6 +127,10 @@ class IndexedSearch implements RecorderSearch {
     return { ...progress, rebuilding: { done, of: Math.max(progress.sessions, done + building.backlog) } };
   }
 
+  /**
+   * Builds a new index next to the old one, unless a build is running, and replaces the old one when the new one is
+   * complete.
+   */
   rebuild(): void {
     if (this.#building !== undefined) return;
     const { log } = this.#options;
@@ -153,6 +140,7 @@ class IndexedSearch implements RecorderSearch {
     );
   }
 
+  /** Compares the index with the store. */
   verify(signal: AbortSignal): AsyncIterable<VerifyLine> {
     const { catalog } = this.#options;
     return verifyIndex({
@@ -188,7 +176,7 @@ class IndexedSearch implements RecorderSearch {
 
   #start(place: IndexPlace, live: RecorderSearchOptions['live']): Indexer {
     const { catalog, watch } = this.#options;
-    return startIndexer({
+    return new Indexer({
       ...this.#options,
       ...TIMING,
       ...(watch?.isUrgent === true ? { liveMs: URGENT_MS } : {}),

@@ -34,23 +34,10 @@ export interface S3ListingOptions {
   readonly fullListMs: number;
 }
 
-/** Lister of one bucket. */
-export interface S3Listing {
-  /** Lists all recordings. Calls that wait at the same time get the same list, which is read after all of them. */
-  list(): Promise<readonly StoredRecording[]>;
-  /** Reports that this process stored a recording. */
-  changed(key: RecordingKey): void;
-  /** Reports that this process removed a recording. */
-  forget(): void;
-}
-
-export function createS3Listing(options: S3ListingOptions): S3Listing {
-  return new Listing(options);
-}
-
 type Marks = ReadonlyMap<string, string>;
 
-class Listing implements S3Listing {
+/** Lister of one bucket. */
+export class S3Listing {
   readonly #options: S3ListingOptions;
   /** Recordings in each folder. Folders and recordings are in the order of their names. */
   #known: ReadonlyMap<string, readonly StoredRecording[]> = new Map();
@@ -59,17 +46,20 @@ class Listing implements S3Listing {
   #fullAt: number | undefined;
   /** Number of changes since the start. If this number changes during a full list, the list is obsolete. */
   #generation = 0;
+  /** Lists all recordings. Calls that wait at the same time get the same list, which is read after all of them. */
   readonly list = createSharedStep(createSequence(), () => this.#list());
 
   constructor(options: S3ListingOptions) {
     this.#options = options;
   }
 
+  /** Reports that this process stored a recording. */
   changed(key: RecordingKey): void {
     // The recording of a long session has an old key, so only a full list finds it.
     if (timeOf(key) < this.#options.nowMs() - this.#options.recentMs) this.forget();
   }
 
+  /** Reports that this process removed a recording. */
   forget(): void {
     this.#fullAt = undefined;
     this.#generation += 1;

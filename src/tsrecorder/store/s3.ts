@@ -9,7 +9,7 @@ import { TailcastError } from '../../errors.ts';
 import type { Bucket } from './bucket.ts';
 import { isDocumentName, joinDocument, type DocumentStore } from './document-store.ts';
 import { SESSIONS_FOLDER, eventKey, markName, objectKey, recordingId, EVENTS_MARKER } from './key.ts';
-import { createS3Listing, type S3ListingOptions } from './s3-listing.ts';
+import { S3Listing, type S3ListingOptions } from './s3-listing.ts';
 import type { RecordingStore } from './store.ts';
 import { hasNotesAndSidecar } from './stored-copy.ts';
 
@@ -22,7 +22,7 @@ export const S3_LISTING = { recentMs: 24 * 3_600_000, fullListMs: 300_000 } as c
 /** Creates the store of a bucket. The store sends no request before the first call. */
 export function createS3Store(options: S3StoreOptions): RecordingStore {
   const { bucket } = options;
-  const listing = createS3Listing(options);
+  const listing = new S3Listing(options);
   let eventsMarked = false;
 
   const stat: RecordingStore['stat'] = (key, kind) => bucket.stat(objectKey(key, kind));

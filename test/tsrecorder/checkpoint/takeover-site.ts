@@ -19,7 +19,7 @@ import { createFinisher } from '../../../src/tsrecorder/intake/finisher.ts';
 import { Ingest } from '../../../src/tsrecorder/intake/ingest.ts';
 import { createReceiveTimes } from '../../../src/tsrecorder/intake/receive-time.ts';
 import type { Upload } from '../../../src/tsrecorder/intake/upload-connection.ts';
-import { createCatalog, type Catalog } from '../../../src/tsrecorder/library/catalog.ts';
+import { Catalog } from '../../../src/tsrecorder/library/catalog.ts';
 import { createArchiveStore } from '../../../src/tsrecorder/store/archive-store.ts';
 import { createS3Store } from '../../../src/tsrecorder/store/s3.ts';
 import type { RecordingStore } from '../../../src/tsrecorder/store/store.ts';
@@ -159,7 +159,7 @@ export function createTakeoverSite(recorders = 2): Site {
     });
     const distrustOf = (folder: string): UntrustedSession | undefined =>
       untrusted.find((session) => session.folder === folder);
-    const catalog = createCatalog({
+    const catalog = new Catalog({
       store,
       live,
       remote: createRemoteSessions(bucket, () => lease.name, trusted, distrustOf),

@@ -1,14 +1,14 @@
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { createCatalog, type Catalog } from '../../../src/tsrecorder/library/catalog.ts';
+import { Catalog } from '../../../src/tsrecorder/library/catalog.ts';
 import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
 import { createRig, HEADER, uploadWhole, type Rig } from '../recorder-rig.ts';
 
 /** Creates a catalogue that lists the store of a recorder once, and never again. */
 async function listedOnce(rig: Rig): Promise<Catalog> {
   const store = await createDiskStore(rig.directory, { readOnly: true });
-  const catalog = createCatalog({ store, live: () => [], refreshMs: 1e9, maxCached: 10, now: () => 0 });
+  const catalog = new Catalog({ store, live: () => [], refreshMs: 1e9, maxCached: 10, now: () => 0 });
   expect((await catalog.list({ limit: 1 })).recordings).toEqual([]);
   return catalog;
 }

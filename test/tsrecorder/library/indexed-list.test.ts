@@ -6,7 +6,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { TailcastError } from '../../../src/errors.ts';
 import type { ListAsk } from '../../../src/search/search-index.ts';
-import { createCatalog, type Catalog } from '../../../src/tsrecorder/library/catalog.ts';
+import { Catalog } from '../../../src/tsrecorder/library/catalog.ts';
 import type { CatalogQuery } from '../../../src/tsrecorder/library/catalog-query.ts';
 import type { LiveRecording } from '../../../src/tsrecorder/library/live-recording.ts';
 import type { Scope } from '../../../src/tsrecorder/library/scope.ts';
@@ -288,8 +288,8 @@ async function withBoth(
   const read: string[] = [];
   const store = storeOf(there, (id) => read.push(id));
   const common = { store, live: () => live, refreshMs: 1e9, maxCached: 10_000, now: () => 0 };
-  const names = createCatalog(common);
-  const everything = createCatalog({ ...common, store: storeOf(uploads), live: () => [] });
+  const names = new Catalog(common);
+  const everything = new Catalog({ ...common, store: storeOf(uploads), live: () => [] });
   const directory = await mkdtemp(join(tmpdir(), 'tailcast-list-'));
   const writer = new IndexWriter(directory);
   const reader = new IndexReader(directory);
@@ -328,7 +328,7 @@ async function withBoth(
         return reader.list(ask);
       },
     };
-    const withIndex = createCatalog({ ...common, index: () => index });
+    const withIndex = new Catalog({ ...common, index: () => index });
     await act(
       names,
       withIndex,

@@ -6,20 +6,20 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {
   createPartFinder,
-  newestFirst,
   sessionOf,
   storedCandidate,
   uploadsByMark,
   withoutCopies,
   type Candidate,
 } from '../../../src/tsrecorder/library/sessions.ts';
-import { createCatalog } from '../../../src/tsrecorder/library/catalog.ts';
+import { Catalog } from '../../../src/tsrecorder/library/catalog.ts';
 import {
   indexOfId,
   mergeUploads,
   newestStored,
   sessionsOf,
 } from '../../../src/tsrecorder/library/uploads.ts';
+import { newestFirst } from '../../../src/tsrecorder/library/scope.ts';
 import type { DescribedPart } from '../../../src/tsrecorder/library/join-parts.ts';
 import { sessionMark } from '../../../src/tsrecorder/library/session-part.ts';
 import { formatTime, recordingId, recordingKey } from '../../../src/tsrecorder/store/key.ts';
@@ -151,7 +151,7 @@ describe('a catalogue of many recordings', () => {
     return { key: { nodeId: `n${at % 3}`, time }, hasSidecar: true };
   });
   const open = (list: () => readonly StoredRecording[], index?: { changed(ids: readonly string[]): void }) =>
-    createCatalog({
+    new Catalog({
       store: {
         list: async () => list(),
         stat: async () => ({ bytes: 0, modifiedAtMs: 0 }),

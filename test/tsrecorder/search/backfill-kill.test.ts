@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import { startIndexClient, type IndexClient } from '../../../src/tsrecorder/search/index-client.ts';
-import { startIndexer } from '../../../src/tsrecorder/search/indexer.ts';
+import { Indexer } from '../../../src/tsrecorder/search/indexer.ts';
 import { createSearchMetrics } from '../../../src/tsrecorder/search/search-metrics.ts';
 import { IndexReader } from '../../../src/tsrecorder/search/sqlite/reader.ts';
 import { createRandom, runSeed, type Random } from '../../support/random.ts';
@@ -76,7 +76,7 @@ async function backfill(rig: Rig, directory: string, killAfter: () => number | u
       close: () => client.close(),
     };
   }
-  const indexer = startIndexer({
+  const indexer = new Indexer({
     store: { list: () => rig.recorder.catalog.stored() },
     catalog: rig.recorder.catalog,
     live: () => [],

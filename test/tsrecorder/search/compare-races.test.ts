@@ -8,9 +8,8 @@ import { createSilentLogger } from '../../../src/observe/logger.ts';
 import { EXTRACTOR } from '../../../src/search/search-index.ts';
 import type { CatalogEntry } from '../../../src/tsrecorder/library/catalog-entry.ts';
 import type { IndexClient } from '../../../src/tsrecorder/search/index-client.ts';
-import type { Indexer } from '../../../src/tsrecorder/search/index-progress.ts';
 import type { IndexerOptions } from '../../../src/tsrecorder/search/index-progress.ts';
-import { startIndexer } from '../../../src/tsrecorder/search/indexer.ts';
+import { Indexer } from '../../../src/tsrecorder/search/indexer.ts';
 import { createSearchMetrics } from '../../../src/tsrecorder/search/search-metrics.ts';
 import {
   formatTime,
@@ -149,7 +148,7 @@ class FakeIndex {
 }
 
 function open(store: FakeStore, index: FakeIndex, options: Partial<IndexerOptions> = {}): Indexer {
-  const indexer = startIndexer({
+  const indexer = new Indexer({
     store,
     catalog: store,
     live: () => [],

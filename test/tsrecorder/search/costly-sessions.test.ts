@@ -8,8 +8,7 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import { createIndexHandlers } from '../../../src/tsrecorder/search/index-operations.ts';
 import type { IndexClient } from '../../../src/tsrecorder/search/index-client.ts';
-import type { Indexer } from '../../../src/tsrecorder/search/index-progress.ts';
-import { startIndexer } from '../../../src/tsrecorder/search/indexer.ts';
+import { Indexer } from '../../../src/tsrecorder/search/indexer.ts';
 import type { Found } from '../../../src/search/search-index.ts';
 import { parseQuery } from '../../../src/search/query.ts';
 import { createSearchMetrics } from '../../../src/tsrecorder/search/search-metrics.ts';
@@ -86,7 +85,7 @@ async function open(): Promise<{
     rig,
     index,
     async start() {
-      const indexer = startIndexer({
+      const indexer = new Indexer({
         store: await createDiskStore(rig.directory, { readOnly: true }),
         catalog: rig.recorder.catalog,
         live: () => [],

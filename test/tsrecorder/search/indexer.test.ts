@@ -7,9 +7,8 @@ import { EXTRACTOR } from '../../../src/search/search-index.ts';
 import type { CatalogEntry } from '../../../src/tsrecorder/library/catalog-entry.ts';
 import type { LiveRecording } from '../../../src/tsrecorder/library/live-recording.ts';
 import type { IndexClient } from '../../../src/tsrecorder/search/index-client.ts';
-import type { Indexer } from '../../../src/tsrecorder/search/index-progress.ts';
 import type { IndexerOptions } from '../../../src/tsrecorder/search/index-progress.ts';
-import { startIndexer } from '../../../src/tsrecorder/search/indexer.ts';
+import { Indexer } from '../../../src/tsrecorder/search/indexer.ts';
 import { createSearchMetrics } from '../../../src/tsrecorder/search/search-metrics.ts';
 import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
 import { parseRecordingId } from '../../../src/tsrecorder/store/key.ts';
@@ -74,7 +73,7 @@ async function open(
   start: () => Promise<FakeIndex>,
   options: Partial<IndexerOptions> = {},
 ): Promise<Indexer> {
-  const indexer = startIndexer({
+  const indexer = new Indexer({
     store: await createDiskStore(rig.directory, { readOnly: true }),
     catalog: rig.recorder.catalog,
     live: () => [],

@@ -86,10 +86,12 @@ const FILE = mapping({
 
 type Webhooks = ReadonlyMap<string, WrittenWebhook>;
 
-interface WrittenRule {
+/** A rule of the file. */
+export interface AlertRule {
   readonly name: string;
-  /** Query of the rule; undefined for a rule about steps of access requests. */
+  /** Query for sessions. Undefined if the rule matches steps of access requests. */
   readonly query: Query | undefined;
+  /** Regular expression that a line of the session must match. */
   readonly pattern?: RulePattern;
   /** Action after a match. Default: `notify`. */
   readonly action?: RuleAction;
@@ -100,7 +102,7 @@ interface WrittenRule {
 /** Contents of a valid file. */
 export interface AlertFile {
   readonly webhooks: Webhooks;
-  readonly rules: readonly WrittenRule[];
+  readonly rules: readonly AlertRule[];
   readonly giveUpHours: number;
 }
 
@@ -157,7 +159,7 @@ function readRule(
   webhooks: Webhooks,
   indexed: IndexedText | undefined,
   fail: Fail,
-): WrittenRule | undefined {
+): AlertRule | undefined {
   const key = `rules.${name}`;
   checkWebhook(key, action, webhook, webhooks, fail);
   const rule = {

@@ -41,7 +41,7 @@ export function alertMessage(
   return { id, body: JSON.stringify(body) };
 }
 
-/** Content of a message in two forms: `data` for programs, and `chat` for chat services. */
+/** Content of a message in two forms: `data` for programs, as JSON, and `chat` for chat services. */
 interface Content {
   readonly data: Record<string, unknown>;
   readonly chat: ChatText;
@@ -60,9 +60,9 @@ function sessionMessage(
     data: {
       query,
       recording: described,
-      ...(at === undefined ? {} : { at }),
-      ...(hit === undefined ? {} : { hit }),
-      ...(link === undefined ? {} : { link }),
+      at,
+      hit,
+      link,
     },
     chat: {
       title: `Alert ${rule}`,
@@ -105,7 +105,7 @@ function accessMessage(notice: AccessNotice, { player }: AlertWebhookView): Cont
   const named = [groups.join(', '), user].filter((part) => part !== '').join(' as user ');
   const isOver = step === 'denied' || step === 'revoked' || step === 'expired';
   return {
-    data: { ...notice, ...(link === undefined ? {} : { link }) },
+    data: { ...notice, link },
     chat: {
       title: TITLES[step],
       facts: [
@@ -170,14 +170,14 @@ function describe(
   return {
     id,
     state,
-    ...(result === undefined ? {} : { result }),
-    ...(trust === undefined ? {} : { trust }),
+    result,
+    trust,
     startedAt,
     kind,
     source,
-    ...(cluster === undefined ? {} : { cluster }),
-    ...(kubernetes === undefined ? {} : { kubernetes }),
-    ...(durationSeconds === undefined ? {} : { durationSeconds }),
-    ...(command === undefined || !text ? {} : { command: replaceSecrets(command) }),
+    cluster,
+    kubernetes,
+    durationSeconds,
+    command: command === undefined || !text ? undefined : replaceSecrets(command),
   };
 }

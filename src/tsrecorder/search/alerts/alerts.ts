@@ -6,15 +6,13 @@
  */
 import { errorText } from '../../../errors.ts';
 import type { RuleMatch, WatchedRule } from '../../../search/match.ts';
-import type { RulePattern } from '../../../search/patterns.ts';
-import type { Query } from '../../../search/query.ts';
 import type { Hit } from '../../../search/search-index.ts';
 import type { Recording } from '../../../wire/recorder-api/recording.ts';
 import { termsOf } from '../../library/index-rows.ts';
 import { isWithin, marksOf } from '../../library/scope.ts';
 import { parseAccessNotice } from './access-notice.ts';
 import { alertIdOf, printTerms, ruleIdOf, type Alert } from './alert.ts';
-import type { RuleAction } from './alert-file.ts';
+import type { AlertRule } from './alert-file.ts';
 import { AlertJournal } from './alert-journal.ts';
 import type { AlertMetrics, AlertStatus } from './alert-metrics.ts';
 import {
@@ -24,18 +22,6 @@ import {
   type AlertWebhook,
   type SendingOptions,
 } from './webhook-sender.ts';
-
-export interface AlertRule {
-  readonly name: string;
-  /** Query for sessions. Undefined if the rule matches steps of access requests. */
-  readonly query: Query | undefined;
-  /** Regular expression that a line of the session must match. */
-  readonly pattern?: RulePattern;
-  /** Action after a match. Default: `notify`. */
-  readonly action?: RuleAction;
-  /** Name of the webhook that is notified. Default: none. */
-  readonly webhook?: string;
-}
 
 /** Rules and their webhooks. */
 export interface AlertSettings {
@@ -71,16 +57,6 @@ export interface SessionWatch {
   matched(recording: Recording, matches: readonly RuleMatch[]): Promise<void>;
 }
 
-/** Alerts of a recorder. */
-export interface Alerts extends SessionWatch {
-  /** Called with each stored event. Resolves when its alerts are durable. Never rejects. */
-  eventStored(event: string): Promise<void>;
-  /** Called when recordings were removed from the store. */
-  removed(ids: readonly string[]): void;
-  status(): AlertStatus;
-  close(): Promise<void>;
-}
-
 /**
  * Maximum clock difference between a gateway and a recorder, in milliseconds. A rule also applies to sessions that
  * ended at most this time before the rule started.
@@ -99,10 +75,11 @@ export async function openAlerts(options: AlertsOptions): Promise<Alerts> {
       { lines: journal.damaged, directory: options.directory },
       'lines of the journal of alerts cannot be read; a copy is kept next to it',
     );
-  return new RecorderAlerts(options, journal);
+  return new Alerts(options, journal);
 }
 
-class RecorderAlerts implements Alerts {
+/** Alerts of a recorder. */
+export class Alerts implements SessionWatch {
   readonly rules: readonly WatchedRule[];
   readonly isUrgent: boolean;
   readonly #options: AlertsOptions;
@@ -184,6 +161,7 @@ class RecorderAlerts implements Alerts {
     );
   }
 
+  /** Called with each stored event. Resolves when its alerts are durable. Never rejects. */
   async eventStored(event: string): Promise<void> {
     const firedAtMs = Math.floor(this.#options.nowMs());
     const named = this.#accessRules.length === 0 ? undefined : parseAccessNotice(event, firedAtMs);
@@ -219,6 +197,7 @@ class RecorderAlerts implements Alerts {
     this.#take(fresh);
   }
 
+  /** Called when recordings were removed from the store. */
   removed(ids: readonly string[]): void {
     const sessions = new Set(ids);
     for (const sender of this.#senders.values()) sender.forgetText(sessions);

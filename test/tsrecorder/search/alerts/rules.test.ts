@@ -2,7 +2,8 @@
 import { Registry } from 'prom-client';
 import { describe, expect, it } from 'vitest';
 import { parseQuery } from '../../../../src/search/query.ts';
-import type { AlertRule, AlertSettings } from '../../../../src/tsrecorder/search/alerts/alerts.ts';
+import type { AlertRule } from '../../../../src/tsrecorder/search/alerts/alert-file.ts';
+import type { AlertSettings } from '../../../../src/tsrecorder/search/alerts/alerts.ts';
 import { createRig, HEADER, openUpload, until, type Rig } from '../../recorder-rig.ts';
 import { KEY, openReceiver } from './webhook-receiver.ts';
 
