@@ -5,6 +5,7 @@
 import { readScreen, type Cell, type CellColour, type CellRow } from './cells.ts';
 import { createCastReader, type CastStart } from './cast-reader.ts';
 import { createScratch, takeSnapshot } from './snapshot.ts';
+import { INK, paletteColour, PAPER } from '../terminal/palette.ts';
 import { createTerminal, type PlayTerminal } from './terminal.ts';
 
 export interface ClipOptions {
@@ -31,15 +32,10 @@ const TOO_LARGE = 'The clip is too large. Choose a shorter range.';
 const CELL_WIDTH = 8.4;
 const ROW_HEIGHT = 17;
 const PADDING = 12;
-const PAPER = '#101418';
-const INK = '#d6dbe0';
-/** The first 16 colours of the palette, equal to the colours of the page. */
-const COLOURS = [
-  `${PAPER} #e5534b #57ab5a #c69026 #539bf5 #b083f0 #39c5cf #c3cad2`,
-  '#768390 #ff938a #8ddb8c #eac55f #96d0ff #dcbdfb #76e3ea #ffffff',
-].flatMap((colours) => colours.split(' '));
+const PAPER_FILL = hexColour(PAPER);
+const INK_FILL = hexColour(INK);
 
-const TEXT_STYLE = `text{font:14px 'DejaVu Sans Mono',Menlo,Consolas,monospace;white-space:pre;fill:${INK}}`;
+const TEXT_STYLE = `text{font:14px 'DejaVu Sans Mono',Menlo,Consolas,monospace;white-space:pre;fill:${INK_FILL}}`;
 
 /** Error for a range that cannot be converted to a clip. The message tells the user how to change the range. */
 export class ClipError extends Error {
@@ -251,7 +247,7 @@ class Frames {
         (row, y) => `<g transform="translate(${PADDING} ${PADDING + y * ROW_HEIGHT})">${this.#rows[row]}</g>`,
       );
       yield {
-        svg: `${tag}${style}<rect width="100%" height="100%" fill="${PAPER}"/>${texts.join('')}</svg>\n`,
+        svg: `${tag}${style}<rect width="100%" height="100%" fill="${PAPER_FILL}"/>${texts.join('')}</svg>\n`,
         seconds: (this.#frames[index + 1]?.at ?? seconds) - at,
       };
     }
@@ -279,7 +275,7 @@ class Frames {
       `@keyframes clip{${steps.join('')}100%{transform:translateX(${-last}px)}}`,
       `.clip{animation:clip ${seconds.toFixed(2)}s step-end infinite}`,
       '</style>',
-      `<rect width="100%" height="100%" rx="8" fill="${PAPER}"/>`,
+      `<rect width="100%" height="100%" rx="8" fill="${PAPER_FILL}"/>`,
       `<defs>${this.#rows.map((row, id) => (row === '' ? '' : `<g id="r${id}">${row}</g>`)).join('')}</defs>`,
       `<g class="clip">${frames.join('')}</g>`,
       '</svg>\n',
@@ -307,8 +303,14 @@ function printRow({ cells }: CellRow, firstColumn = 0): string {
 }
 
 function printRun({ style }: Cell, text: string, column: number, columns: number): string {
-  const ink = colourText(style.inverse ? style.background : style.foreground, style.inverse ? PAPER : INK);
-  const paper = colourText(style.inverse ? style.foreground : style.background, style.inverse ? INK : '');
+  const ink = colourText(
+    style.inverse ? style.background : style.foreground,
+    style.inverse ? PAPER_FILL : INK_FILL,
+  );
+  const paper = colourText(
+    style.inverse ? style.foreground : style.background,
+    style.inverse ? INK_FILL : '',
+  );
   const x = (column * CELL_WIDTH).toFixed(1);
   const rect =
     paper === ''
@@ -319,7 +321,7 @@ function printRun({ style }: Cell, text: string, column: number, columns: number
   const width = ((columns - (text.length - shown.length)) * CELL_WIDTH).toFixed(1);
   const attributes = [
     `x="${x}" y="13" textLength="${width}"`,
-    ink === INK ? '' : ` fill="${ink}" style="fill:${ink}"`,
+    ink === INK_FILL ? '' : ` fill="${ink}" style="fill:${ink}"`,
     style.bold ? ' font-weight="700"' : '',
     style.italic ? ' font-style="italic"' : '',
     style.dim ? ' opacity="0.65"' : '',
@@ -331,11 +333,11 @@ function printRun({ style }: Cell, text: string, column: number, columns: number
 function colourText(colour: CellColour, otherwise: string): string {
   if (colour === undefined) return otherwise;
   if (typeof colour === 'string') return /^#[0-9a-f]{6}$/.test(colour) ? colour : otherwise;
-  if (colour < 16) return COLOURS[colour] ?? otherwise;
-  if (colour >= 232) return `rgb(${Array.from({ length: 3 }, () => 8 + (colour - 232) * 10).join()})`;
-  const cube = colour - 16;
-  const level = (value: number): number => (value === 0 ? 0 : 55 + value * 40);
-  return `rgb(${[Math.floor(cube / 36), Math.floor(cube / 6) % 6, cube % 6].map(level).join()})`;
+  return hexColour(paletteColour(colour));
+}
+
+function hexColour(colour: number): string {
+  return `#${colour.toString(16).padStart(6, '0')}`;
 }
 
 const ENTITIES: Readonly<Record<string, string>> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' };

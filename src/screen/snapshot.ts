@@ -10,37 +10,14 @@
  */
 import { readScreen, type CellStyle } from './cells.ts';
 import { innerValue } from './inner-value.ts';
-import { createTerminal, type Emulator, type PlayTerminal } from './terminal.ts';
+import { createTerminal, type Emulator, type IBufferCell, type PlayTerminal } from './terminal.ts';
 
 /** Text attributes of a cell, or of the emulator's pen. */
-interface Attributes {
-  isBold(): number;
-  isDim(): number;
-  isItalic(): number;
-  isUnderline(): number;
-  isBlink(): number;
-  isInverse(): number;
-  isInvisible(): number;
-  isStrikethrough(): number;
-  isOverline(): number;
-  isFgDefault(): boolean;
-  isBgDefault(): boolean;
-  isFgRGB(): boolean;
-  isBgRGB(): boolean;
-  getFgColor(): number;
-  getBgColor(): number;
-  getFgColorMode(): number;
-  getBgColorMode(): number;
-}
-
-interface InnerCell extends Attributes {
-  getChars(): string;
-  getWidth(): number;
-}
+type Attributes = Omit<IBufferCell, 'getChars' | 'getCode' | 'getWidth'>;
 
 interface InnerLine {
   readonly isWrapped: boolean;
-  loadCell(column: number, cell: InnerCell): InnerCell;
+  loadCell(column: number, cell: IBufferCell): IBufferCell;
 }
 
 interface InnerBuffer {
@@ -251,7 +228,7 @@ function encodeRows(buffer: InnerBuffer, emulator: Emulator): string {
 }
 
 /** Erasing sets only the background colour, so a blank with other visible attributes must be written. */
-function drawnBlank(cell: InnerCell): string {
+function drawnBlank(cell: IBufferCell): string {
   const isDrawn =
     cell.isInverse() !== 0 ||
     cell.isUnderline() !== 0 ||
@@ -261,12 +238,12 @@ function drawnBlank(cell: InnerCell): string {
 }
 
 /** NOTE: returns a new cell, because the emulator reuses the cell of the buffer. */
-function newCell({ buffer }: Emulator): InnerCell {
+function newCell({ buffer }: Emulator): IBufferCell {
   return buffer.active.getNullCell();
 }
 
 /** @param isWritten true if the row may already have content, so that blanks must be written too. */
-function encodeRow(line: InnerLine, cell: InnerCell, columns: number, isWritten: boolean): string {
+function encodeRow(line: InnerLine, cell: IBufferCell, columns: number, isWritten: boolean): string {
   let text = '';
   let pen = '';
   /** Number of pending blank cells. */

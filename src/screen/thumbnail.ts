@@ -3,6 +3,7 @@
  * text. `a` to `p` are the 16 colours of a terminal, `x` is the default colour, capital letters are filled cells, and a
  * blank is an empty cell. Pure.
  */
+import { paletteColour } from '../terminal/palette.ts';
 import { readScreen, type Cell, type CellColour } from './cells.ts';
 import type { Emulator } from './terminal.ts';
 
@@ -40,7 +41,8 @@ function symbolsOf({ text, width, style }: Cell): string {
 function symbolOf(colour: CellColour): string {
   if (colour === undefined) return 'x';
   if (typeof colour === 'number' && colour < 16) return letter(colour);
-  const parts = typeof colour === 'number' ? partsOf(colour) : hexParts(colour);
+  const shown = typeof colour === 'number' ? paletteColour(colour) : Number.parseInt(colour.slice(1), 16);
+  const parts = [shown >> 16, (shown >> 8) & 0xff, shown & 0xff];
   const most = Math.max(...parts);
   const [red, green, blue] = parts.map((part) => part > most * 0.6);
   if (most < 48) return letter(8);
@@ -49,17 +51,4 @@ function symbolOf(colour: CellColour): string {
 
 function letter(index: number): string {
   return String.fromCharCode(97 + index);
-}
-
-/** Returns red, green and blue of a colour of the 256-colour palette. */
-function partsOf(colour: number): readonly number[] {
-  if (colour >= 232) return Array.from({ length: 3 }, () => 8 + (colour - 232) * 10);
-  const cube = colour - 16;
-  return [Math.floor(cube / 36), Math.floor(cube / 6) % 6, cube % 6].map((level) =>
-    level === 0 ? 0 : 55 + level * 40,
-  );
-}
-
-function hexParts(colour: string): readonly number[] {
-  return [1, 3, 5].map((at) => Number.parseInt(colour.slice(at, at + 2), 16));
 }

@@ -2,6 +2,7 @@
  * Tracks the colours of output to detect invisible text: concealed text, and text in the colour of its background.
  * Colours are compared as the player shows them. Pure.
  */
+import { INK, paletteColour, PAPER } from '../terminal/palette.ts';
 
 /** State that is saved and restored together with the cursor. Colours are `0xRRGGBB`. */
 export interface PenState {
@@ -11,14 +12,6 @@ export interface PenState {
   readonly background: number;
 }
 
-/** Default colours of the player: `--terminal-paper` and `--terminal-ink`. */
-export const PAPER = 0x101418;
-export const INK = 0xd6dbe0;
-/** The first 16 colours of the palette in the player: `--terminal-0` to `--terminal-15`. */
-export const THEME: readonly number[] = [
-  0x101418, 0xe5534b, 0x57ab5a, 0xc69026, 0x539bf5, 0xb083f0, 0x39c5cf, 0xc3cad2, 0x768390, 0xff938a,
-  0x8ddb8c, 0xeac55f, 0x96d0ff, 0xdcbdfb, 0x76e3ea, 0xffffff,
-];
 /**
  * Text is unreadable if red, green and blue each differ from the background by at most this value. For black text on
  * {@link PAPER}, the largest difference is exactly this value.
@@ -154,16 +147,6 @@ function takeCode(state: PenState, code: number): PenState {
   if (code >= 90 && code <= 97) return { ...state, foreground: paletteColour(code - 82) };
   if (code >= 100 && code <= 107) return { ...state, background: paletteColour(code - 92) };
   return state;
-}
-
-/** Returns a colour of the 256-colour palette: 16 colours of the theme, a cube of 6 by 6 by 6 colours, and 24 greys. */
-function paletteColour(index: number): number {
-  const themed = THEME[index];
-  if (themed !== undefined) return themed;
-  if (index >= 232) return (8 + (index - 232) * 10) * 0x010101;
-  const level = (value: number): number => (value === 0 ? 0 : 55 + value * 40);
-  const cube = index - 16;
-  return (level(Math.floor(cube / 36)) << 16) | (level(Math.floor(cube / 6) % 6) << 8) | level(cube % 6);
 }
 
 /** @param opacity opacity of a cell, that is, of its text and its background, on {@link PAPER} */

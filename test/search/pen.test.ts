@@ -3,7 +3,8 @@ import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { readScreen, type CellColour } from '../../src/screen/cells.ts';
 import { createTerminal } from '../../src/screen/terminal.ts';
-import { DIM_OPACITY, INK, PAPER, Pen, THEME } from '../../src/search/pen.ts';
+import { DIM_OPACITY, Pen } from '../../src/search/pen.ts';
+import { INK, PAPER, THEME } from '../../src/terminal/palette.ts';
 import { RowJournal } from '../../src/search/row-journal.ts';
 import { createRandom, runSeed } from '../support/random.ts';
 
