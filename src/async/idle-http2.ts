@@ -6,13 +6,24 @@ import { createDeadline, destroyAfter } from './deadline.ts';
 /** Time for the client to close its side of an idle connection, in milliseconds. */
 const LINGER_MS = 1000;
 
-/** Passes a connection to a server. Closes the HTTP/2 session when it has had no open stream for `idleMs`. */
-export function acceptHttp2(server: Http2Server, socket: Socket, idleMs: number): void {
-  const onSession = (session: ServerHttp2Session): void => closeWhenIdle(session, socket, idleMs);
+/**
+ * Passes a connection to a server. Closes the HTTP/2 session when it has had no open stream for `idleMs`.
+ * @param onSession called with the session
+ */
+export function acceptHttp2(
+  server: Http2Server,
+  socket: Socket,
+  idleMs: number,
+  onSession?: (session: ServerHttp2Session) => void,
+): void {
+  const adopt = (session: ServerHttp2Session): void => {
+    closeWhenIdle(session, socket, idleMs);
+    onSession?.(session);
+  };
   // the `session` event comes before `emit` returns
-  server.once('session', onSession);
+  server.once('session', adopt);
   server.emit('connection', socket);
-  server.off('session', onSession);
+  server.off('session', adopt);
 }
 
 /**

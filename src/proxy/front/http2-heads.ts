@@ -4,7 +4,6 @@
  */
 import { constants, type ServerHttp2Session } from 'node:http2';
 import type { Socket } from 'node:net';
-import { destroyAfter } from '../../async/deadline.ts';
 import { asTailcastError, errorText, TailcastError } from '../../errors.ts';
 import { MAX_PARSED_HEAD_BYTES } from '../gate/gate.ts';
 import { USUAL_HEAD_BYTES, type HeadPlace } from './user-limits.ts';
@@ -89,42 +88,12 @@ const TOO_MANY_REJECTED = new TailcastError(
   `the HTTP/2 connection was closed: over ${MAX_REJECTED_STREAMS} streams were rejected because the connection has too many streams or over ${MAX_SESSION_MEGABYTES} MiB in memory`,
 );
 
-/** Time for the client to close its side of an idle connection, in milliseconds. */
-const IDLE_LINGER_MS = 1000;
-
-/** Returns a function that closes the session if it has had no open stream for too long. Pings do not count. */
-function createIdleCheck(
-  session: ServerHttp2Session,
-  socket: Socket,
-  { idleMs, now }: { readonly idleMs: number; readonly now: () => number },
-): () => void {
-  let openStreams = 0;
-  let idleSinceMs = now();
-  session.on('stream', (stream) => {
-    openStreams += 1;
-    stream.once('close', () => {
-      openStreams -= 1;
-      idleSinceMs = now();
-    });
-  });
-  return () => {
-    if (openStreams > 0 || now() - idleSinceMs <= idleMs || session.closed) return;
-    session.close();
-    // Node only ends its own side of the connection, and would wait without a limit for the client to end the other
-    // side
-    destroyAfter(socket, IDLE_LINGER_MS);
-  };
-}
-
-/** Interval at which sessions are checked for incomplete heads and idleness, in milliseconds. */
+/** Interval at which sessions are checked for incomplete heads, in milliseconds. */
 export const HEAD_CHECK_MS = 250;
 
-/** Detects request heads that stay incomplete, and idle sessions. */
+/** Detects request heads that stay incomplete. */
 export interface HeadWatch {
-  /**
-   * Counts the bytes of an incomplete head. Ends the session if the head is too long or too slow, or if the session is
-   * idle.
-   */
+  /** Counts the bytes of an incomplete head. Ends the session if the head is too long or too slow. */
   check(): void;
   stop(): void;
 }
@@ -141,19 +110,17 @@ export function createHeadWatch(
   parts: {
     readonly unread: UnreadStreams;
     readonly head: HeadPlace | undefined;
-    /** Maximum time until a head is complete, and maximum time without an open stream. */
-    readonly limits: { readonly headersTimeoutMs: number; readonly keepAliveMs: number };
+    /** Maximum time until a head is complete. */
+    readonly headersTimeoutMs: number;
     readonly now: () => number;
   },
 ): HeadWatch {
-  const { unread, head, limits, now } = parts;
-  const checkIdle = createIdleCheck(session, socket, { idleMs: limits.keepAliveMs, now });
+  const { unread, head, headersTimeoutMs, now } = parts;
   let checkedBytes = 0;
   let settled = 0;
   let begun: { readonly id: number; readonly ms: number } | undefined;
   return {
     check() {
-      checkIdle();
       const bytes = socket.bytesRead;
       if (session.destroyed || (begun === undefined && bytes === checkedBytes)) return;
       const id = session.state.lastProcStreamID ?? 0;
@@ -169,7 +136,7 @@ export function createHeadWatch(
           if (error === null) settled = id;
         });
       }
-      if (now() - begun.ms > limits.headersTimeoutMs)
+      if (now() - begun.ms > headersTimeoutMs)
         return unread.end(session, new TailcastError('REQUEST_TIMEOUT', 'its HTTP/2 headers are incomplete'));
       try {
         head?.hold(Math.min(bytes - checkedBytes, MAX_PARSED_HEAD_BYTES));

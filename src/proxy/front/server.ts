@@ -20,6 +20,7 @@ import {
 } from 'node:http2';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
+import { acceptHttp2 } from '../../async/idle-http2.ts';
 import { errorText, TailcastError } from '../../errors.ts';
 import { createKeyedCounter } from '../../keyed-counter.ts';
 import { joinSmallWrites } from '../../memory/join-writes.ts';
@@ -431,7 +432,7 @@ function createHttp2Front(parts: {
     const watch = createHeadWatch(session, socket, {
       unread,
       head: deps.users?.head(peer),
-      limits,
+      headersTimeoutMs: limits.headersTimeoutMs,
       now: deps.monotonicMs,
     });
     watches.add(watch);
@@ -477,11 +478,9 @@ function createHttp2Front(parts: {
   );
   return {
     accept(socket, peer, service) {
-      const onSession = (session: ServerHttp2Session): void => adopt(session, socket, { ...service, peer });
-      // the `session` event comes before `emit` returns
-      server.once('session', onSession);
-      server.emit('connection', socket);
-      server.off('session', onSession);
+      acceptHttp2(server, socket, limits.keepAliveMs, (session) =>
+        adopt(session, socket, { ...service, peer }),
+      );
     },
     close() {
       clearInterval(timer);

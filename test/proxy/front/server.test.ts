@@ -48,6 +48,9 @@ describe('a connection above the limit of its address', () => {
     });
     const counted = http2Client(rig);
     onTestFinished(() => counted.destroy());
+    // an open stream, so that the connection is not idle
+    const stream = counted.request({ ':path': '/api/v1/namespaces/a/pods', ':authority': 'a' });
+    stream.on('error', () => undefined);
     await once(counted, 'remoteSettings');
     const surplus = protocol === 'h1' ? (await rawClient(rig)).socket : http2Client(rig);
     onTestFinished(() => void surplus.destroy());
