@@ -91,6 +91,35 @@ async function open(
   return indexer;
 }
 
+/** Creates a running session whose bytes and state the test can change. */
+function runningSession(stored: CatalogEntry['recording'], durable: string) {
+  const recording = { ...stored, state: 'running' } as const;
+  const live = {
+    key: parseRecordingId(stored.id),
+    recording,
+    isOpen: () => session.isOpen,
+    durable: () => ({ castBytes: session.durable.length }),
+  } as LiveRecording;
+  const piece = {
+    start: 0,
+    end: () => session.durable.length,
+    async *read({ start, end }: { readonly start: number; readonly end: number }) {
+      yield Buffer.from(session.durable.slice(start, end));
+    },
+    live,
+  };
+  const entry: CatalogEntry = {
+    recording,
+    key: live.key,
+    resizeOrder: 'columnsFirst',
+    pieces: [piece],
+    live,
+    version: undefined,
+  };
+  const session = { durable, isOpen: true, live, entry };
+  return session;
+}
+
 const version = (text: string): unknown => expect.stringMatching(new RegExp(`\\.${EXTRACTOR}\\.${text}$`));
 
 describe('an indexer', () => {
@@ -262,38 +291,21 @@ describe('an indexer', () => {
   it('sends running sessions up to the durable bytes, commits each time, and drops them at their end', async () => {
     const { rig } = await storeWith('alpha');
     const [stored] = await rig.list();
-    const recording = { ...stored!, state: 'running' } as CatalogEntry['recording'];
-    let durable = 'first ';
-    let isOpen = true;
-    const live = {
-      key: parseRecordingId(stored!.id),
-      recording,
-      isOpen: () => isOpen,
-      durable: () => ({ castBytes: durable.length }),
-    } as LiveRecording;
-    const piece = {
-      start: 0,
-      end: () => durable.length,
-      async *read({ start, end }: { readonly start: number; readonly end: number }) {
-        yield Buffer.from(durable.slice(start, end));
-      },
-      live,
-    };
-    const entry = { recording, key: live.key, resizeOrder: 'columnsFirst', pieces: [piece], live } as const;
+    const session = runningSession(stored!, 'first ');
     const index = new FakeIndex();
-    index.answers.set('ids', () => [{ id: recording.id, version: `1.${EXTRACTOR}.all` }]);
+    index.answers.set('ids', () => [{ id: stored!.id, version: `1.${EXTRACTOR}.all` }]);
     await open(rig, async () => index, {
-      live: () => [live],
-      catalog: { find: async () => ({ ...entry, version: undefined }) },
+      live: () => [session.live],
+      catalog: { find: async () => session.entry },
     });
     const fed = () => Buffer.concat(index.of('commit').map(({ bytes }) => bytes as Uint8Array)).toString();
     await expect.poll(() => index.of('commit').length).toBe(1);
     expect(fed()).toBe('first ');
-    durable = 'first second';
+    session.durable = 'first second';
     await expect.poll(() => index.of('commit').length).toBe(2);
     expect(fed()).toBe('first second');
     expect(index.of('feed')).toEqual([]);
-    isOpen = false;
+    session.isOpen = false;
     await expect.poll(() => index.of('drop')).toEqual([{ key: index.of('begin')[0]!['key'] }]);
     expect(index.of('begin')).toMatchObject([{ isLive: true, doc: { names: { state: 'running' } } }]);
     expect(index.killed).toBe(0);
@@ -323,30 +335,14 @@ describe('an indexer', () => {
   it('reports the delay of running sessions, while the index is busy and while there is no index', async () => {
     const { rig } = await storeWith('alpha');
     const [stored] = await rig.list();
-    const recording = { ...stored!, state: 'running' } as CatalogEntry['recording'];
-    let durable = 'first ';
-    const live = {
-      key: parseRecordingId(stored!.id),
-      recording,
-      isOpen: () => true,
-      durable: () => ({ castBytes: durable.length }),
-    } as LiveRecording;
-    const piece = {
-      start: 0,
-      end: () => durable.length,
-      async *read({ start, end }: { readonly start: number; readonly end: number }) {
-        yield Buffer.from(durable.slice(start, end));
-      },
-      live,
-    };
-    const entry = { recording, key: live.key, resizeOrder: 'columnsFirst', pieces: [piece], live } as const;
+    const session = runningSession(stored!, 'first ');
     let nowMs = 0;
     let commit: Promise<unknown> = Promise.resolve([]);
     const ill = new FakeIndex();
-    ill.answers.set('ids', () => [{ id: recording.id, version: `1.${EXTRACTOR}.all` }]);
+    ill.answers.set('ids', () => [{ id: stored!.id, version: `1.${EXTRACTOR}.all` }]);
     ill.answers.set('commit', () => commit);
     let starts = 0;
-    let running: readonly LiveRecording[] = [live];
+    let running: readonly LiveRecording[] = [session.live];
     const indexer = await open(
       rig,
       async () => {
@@ -357,7 +353,7 @@ describe('an indexer', () => {
       {
         now: () => nowMs,
         live: () => running,
-        catalog: { find: async () => ({ ...entry, version: undefined }) },
+        catalog: { find: async () => session.entry },
       },
     );
     const stuck = Promise.withResolvers<unknown>();
@@ -367,7 +363,7 @@ describe('an indexer', () => {
     await expect.poll(() => ill.of('commit').length).toBe(1);
     await expect.poll(lag).toBe(0);
     commit = stuck.promise;
-    durable = 'first second ';
+    session.durable = 'first second ';
     await expect.poll(() => ill.of('commit').length).toBe(2);
     nowMs = 7000;
     expect(await lag()).toBe(7);
@@ -377,7 +373,7 @@ describe('an indexer', () => {
     ill.answers.set('remove', () => removing.promise);
     indexer.removed(['gone']);
     await expect.poll(() => ill.of('remove').length).toBe(1);
-    durable = 'first second third';
+    session.durable = 'first second third';
     await expect
       .poll(async () => {
         nowMs += 1000;
