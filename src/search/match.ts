@@ -12,8 +12,15 @@ import {
   type RulePattern,
   type SessionPatterns,
 } from './patterns.ts';
-import { isWord, type CompareTerm, type FieldTerm, type Query, type Term, type TextTerm } from './query.ts';
-import { joinNames, ruledNamespaces, type Hit, type Moment, type SessionNames } from './search-index.ts';
+import { isWord, type CompareTerm, type Query, type Term, type TextTerm } from './query.ts';
+import {
+  joinNames,
+  fieldNames,
+  ruledNamespaces,
+  type Hit,
+  type Moment,
+  type SessionNames,
+} from './search-index.ts';
 import { findPhrase, phraseOf, tokenize, type Token } from './tokens.ts';
 import type { ViewerTerms } from './viewer-terms.ts';
 
@@ -284,7 +291,7 @@ function maySee(may: ViewerTerms, { user, cluster, namespace, tags }: SessionNam
 
 function hasWord(term: Term, names: SessionNames, words: MomentWords): boolean {
   if (term.kind === 'text') return words.has(term);
-  return term.kind === 'field' && namesOf(term.field, names).includes(term.value);
+  return term.kind === 'field' && fieldNames(term.field, names).includes(term.value);
 }
 
 function isTrue(term: Term, names: SessionNames): boolean {
@@ -304,7 +311,7 @@ function isPlainlyTrue(term: Term, names: SessionNames): boolean {
       return value !== undefined && compare(value, term);
     }
     case 'field':
-      return namesOf(term.field, names).some((name) => name.startsWith(term.value));
+      return fieldNames(term.field, names).some((name) => name.startsWith(term.value));
     case 'text':
       return false;
   }
@@ -325,14 +332,4 @@ function compare(value: number, { operator, number }: CompareTerm): boolean {
     case '>=':
       return value >= number;
   }
-}
-
-/** Returns the values of a field of a session. */
-function namesOf(field: FieldTerm['field'], names: SessionNames): readonly string[] {
-  if (field === 'tag') return names.tags;
-  if (field === 'node') return names.nodes;
-  // Fields of reviews never match here, because a review is not part of the session.
-  if (field === 'reviewed') return [];
-  const name = field === 'ns' ? names.namespace : names[field];
-  return name === undefined || name === '' ? [] : [name];
 }

@@ -59,7 +59,7 @@ export interface CompareTerm {
 
 export type Operator = '=' | '!=' | '<' | '<=' | '>' | '>=';
 
-const FIELDS = [
+export const FIELDS = [
   'user',
   'ns',
   'pod',

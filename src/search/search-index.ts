@@ -3,7 +3,7 @@
  * boundaries.
  */
 import type { IndexedText, Moment } from './moments.ts';
-import type { Query } from './query.ts';
+import type { FieldTerm, Query } from './query.ts';
 import type { ViewerTerms } from './viewer-terms.ts';
 
 /**
@@ -43,9 +43,19 @@ export function joinNames(session: SessionNames): string {
   return names.filter((name) => name !== undefined).join(' \n ');
 }
 
+/** Returns the names of a session in one field of a query. */
+export function fieldNames(field: FieldTerm['field'], names: SessionNames): readonly string[] {
+  if (field === 'tag') return names.tags;
+  if (field === 'node') return names.nodes;
+  // Fields of reviews never match here, because a review is not part of the session.
+  if (field === 'reviewed') return [];
+  const name = field === 'ns' ? names.namespace : names[field];
+  return name === undefined || name === '' ? [] : [name];
+}
+
 interface Place {
-  readonly cluster: string | undefined;
-  readonly namespace: string | undefined;
+  readonly cluster?: string | undefined;
+  readonly namespace?: string | undefined;
 }
 
 /**

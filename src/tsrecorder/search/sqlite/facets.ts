@@ -4,8 +4,8 @@
  */
 import { createHmac } from 'node:crypto';
 import { exitCodeOf } from '../../../wire/recorder-api/recording-status.ts';
-import { joinNames, placeOf, type SessionNames } from '../../../search/search-index.ts';
-import type { FieldTerm } from '../../../search/query.ts';
+import { joinNames, fieldNames, placeOf, type SessionNames } from '../../../search/search-index.ts';
+import { FIELDS, type FieldTerm } from '../../../search/query.ts';
 import { indexText } from '../../../search/tokens.ts';
 
 /** Word of running sessions, whose exit code and duration are not final. */
@@ -67,26 +67,13 @@ export function createFacetWords(key: string): (names: SessionNames) => string {
 
 /** Returns all words of a session. */
 function facetWords(wordOf: (kind: FacetKind, value: string) => string, names: SessionNames): string {
-  const { user, cluster, namespace, pod, container, tags, nodes, kind, state, result, trust, id } = names;
-  const { durationSeconds } = names;
+  const { state, result, durationSeconds } = names;
   const exitCode = exitCodeOf(result);
   const words: string[] = [EVERY];
-  const add = (of: FacetKind, value: string | undefined): void => {
-    if (value !== undefined && value !== '') words.push(wordOf(of, value));
-  };
-  add('user', user);
-  add('cluster', cluster);
-  add('ns', namespace);
-  add('place', placeOf({ cluster, namespace }));
-  add('pod', pod);
-  add('container', container);
-  for (const tag of tags) add('tag', tag);
-  for (const node of new Set(nodes)) add('node', node);
-  add('kind', kind);
-  add('state', state);
-  add('result', result);
-  add('trust', trust);
-  add('id', id);
+  for (const field of FIELDS)
+    for (const name of new Set(fieldNames(field, names))) if (name !== '') words.push(wordOf(field, name));
+  const place = placeOf(names);
+  if (place !== undefined) words.push(wordOf('place', place));
   // The following values change while a session runs, but the words of its earlier moments are not updated. `GROWS`
   // marks a running session, so that searches for these values also check it.
   if (state === 'running') words.push(GROWS);

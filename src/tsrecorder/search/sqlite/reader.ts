@@ -171,24 +171,17 @@ export class IndexReader implements ReadingEngine {
     const last = Number.MAX_SAFE_INTEGER;
     const candidates = compiled.hasText ? this.#byMoments(compiled, last) : byNames(sessions, compiled, last);
     const names = sessions.prepare(
-      'SELECT usr, cluster, ns, pod, nodes, tags, kind, state, result, trust FROM s WHERE n = ?',
+      'SELECT usr AS user, cluster, ns, pod, nodes AS node, tags AS tag, kind, state, result, trust FROM s WHERE n = ?',
     );
     const describe = describer(sessions, compiled);
     for (const { n } of candidates) {
       if (describe(n) === undefined) continue;
-      const row = names.get(n) ?? {};
-      yield {
-        user: valuesOf(row['usr']),
-        cluster: valuesOf(row['cluster']),
-        ns: valuesOf(row['ns']),
-        pod: valuesOf(row['pod']),
-        node: listOf(row['nodes']).flatMap(valuesOf),
-        tag: listOf(row['tags']).flatMap(valuesOf),
-        kind: valuesOf(row['kind']),
-        state: valuesOf(row['state']),
-        result: valuesOf(row['result']),
-        trust: valuesOf(row['trust']),
-      };
+      yield Object.fromEntries(
+        Object.entries(names.get(n) ?? {}).map(([facet, value]) => [
+          facet,
+          (facet === 'node' || facet === 'tag' ? listOf(value) : [value]).flatMap(valuesOf),
+        ]),
+      );
     }
   }
 
