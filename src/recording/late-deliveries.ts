@@ -22,7 +22,7 @@ import { createKeyedCounter } from '../keyed-counter.ts';
 import { Shares } from '../memory/shares.ts';
 import type { Logger } from '../observe/logger.ts';
 import { createDeadline } from '../async/deadline.ts';
-import type { LateEnd, UploadRest } from './late-end.ts';
+import type { LateEnd } from './late-end.ts';
 import type { RecorderConnection, SessionIntent } from './recorder-connection.ts';
 
 /** Limits of late deliveries. */
@@ -127,21 +127,18 @@ export class LateDeliveries {
     if (ofBytes === 0 && !rest.resumable) return false;
     if (end.announced !== true) events.left(ofBytes);
     const heldBytes = ofBytes + rest.preamble.size;
-    if (this.#closing.signal.aborted && end.journal !== undefined && rest.resumable) {
-      events.kept({ bytes: ofBytes, ofBytes, reason: ENDED });
-      return true;
-    }
-    const reason = this.#refusal(rest);
-    if (reason !== undefined) {
-      events.dropped({ bytes: ofBytes, ofBytes, reason });
+    if (!rest.resumable) {
+      // Without this check, another recorder would store bytes that the lost recorder already has.
+      events.dropped({ bytes: ofBytes, ofBytes, reason: 'its recorder cannot continue a session' });
       end.journal?.remove();
       return false;
     }
+    if (this.#closing.signal.aborted) return this.#leaveToDisk(end, 0, ENDED);
     const crowded = this.#crowded(heldBytes, user, end.journal !== undefined);
     if (crowded !== undefined) {
-      if (end.journal === undefined) events.dropped({ bytes: ofBytes, ofBytes, reason: crowded });
-      else end.journal.wait();
-      return end.journal !== undefined;
+      const saved = this.#dropUnsaved(end, 0, crowded);
+      if (saved !== undefined) end.journal?.wait();
+      return saved !== undefined;
     }
     const leave = this.#sessions.take(user);
     this.#bytes.keep(user, heldBytes);
@@ -178,17 +175,8 @@ export class LateDeliveries {
   close(): void {
     this.#closing.abort(new Error(ENDED));
     for (const line of this.#lines.values()) {
-      for (const waiting of line) {
-        if (waiting.journal === undefined) this.#drop(line, waiting, ENDED);
-        else this.#keep(line, waiting, ENDED);
-      }
+      for (const waiting of line) this.#keep(line, waiting, ENDED);
     }
-  }
-
-  #refusal({ resumable }: UploadRest): string | undefined {
-    // Without this check, another recorder would store bytes that the lost recorder already has.
-    if (!resumable) return 'its recorder cannot continue a session';
-    return this.#closing.signal.aborted ? ENDED : undefined;
   }
 
   /**
@@ -335,9 +323,38 @@ export class LateDeliveries {
   }
 
   #keep(line: Line, waiting: Waiting, reason: string): void {
-    if (!this.#remove(line, waiting)) return;
-    const ofBytes = waiting.rest.bytes.length;
-    waiting.events.kept({ bytes: ofBytes - waiting.acknowledged, ofBytes, reason });
+    if (this.#remove(line, waiting)) this.#leaveToDisk(waiting, waiting.acknowledged, reason);
+  }
+
+  /** Leaves a tail to the next process. @returns false if nothing of it is on disk */
+  #leaveToDisk(end: LateEnd, acknowledged: number, reason: string): boolean {
+    const saved = this.#dropUnsaved(end, acknowledged, reason);
+    if (saved !== undefined) end.events.kept({ ...saved, reason });
+    return saved !== undefined;
+  }
+
+  /**
+   * Drops the bytes of a tail that are neither acknowledged nor on disk. The bytes on disk then form a tail of their own.
+   * @param acknowledged number of acknowledged bytes at the start of the tail
+   * @returns the unacknowledged bytes on disk and the size of their tail, or undefined if there are none
+   */
+  #dropUnsaved(
+    { rest, events, journal }: LateEnd,
+    acknowledged: number,
+    reason: string,
+  ): { readonly bytes: number; readonly ofBytes: number } | undefined {
+    const ofBytes = rest.bytes.length;
+    const saved = journal === undefined ? 0 : (rest.journaled ?? ofBytes);
+    const onDisk = Math.max(0, saved - acknowledged);
+    const lost = ofBytes - Math.max(saved, acknowledged);
+    if (journal !== undefined && lost === 0) return { bytes: onDisk, ofBytes };
+    events.dropped({ bytes: lost, ofBytes, reason });
+    if (onDisk === 0) {
+      journal?.remove();
+      return undefined;
+    }
+    events.left(onDisk);
+    return { bytes: onDisk, ofBytes: onDisk };
   }
 
   /** @returns false if the tail had already been removed */

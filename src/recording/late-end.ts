@@ -15,6 +15,8 @@ export interface UploadRest {
   readonly preamble: Preamble;
   /** Number of uploads of the session so far. */
   readonly part: number;
+  /** Number of bytes at the start of `bytes` that the journal contains. Default: all bytes, if there is a journal. */
+  readonly journaled?: number;
   /** True if the lost recorder supports continued sessions. */
   readonly resumable: boolean;
   /** Address of the lost recorder, if known. */
@@ -33,7 +35,8 @@ export interface EndJournal {
 
 /**
  * Callbacks for the tail of one recording. First, `left` is called once. Then exactly one of the other callbacks is
- * called.
+ * called. If only the first bytes of a tail are on disk and the others are lost, `dropped` is called, and then `left` for
+ * the bytes on disk.
  */
 export interface LateEvents {
   /**

@@ -188,7 +188,7 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
           ? {}
           : {
               left: (rest) => {
-                const end = journal === undefined ? undefined : journals?.leave(journal, events);
+                const end = journal === undefined ? undefined : journals?.leave(journal, events, rest);
                 return late.take({ sessionId, user, recorders, find, rest, events, journal: end });
               },
             }),

@@ -355,8 +355,8 @@ class Upload implements RecorderUpload {
       resumable,
       recorder,
     };
-    if (resumable) this.#deps.journal?.complete(rest);
-    return this.#deps.left?.(rest) === true;
+    const journaled = resumable ? this.#deps.journal?.complete(rest) : undefined;
+    return this.#deps.left?.({ ...rest, ...(journaled === undefined ? {} : { journaled }) }) === true;
   }
 
   #close(state: 'lost' | 'aborted', error: TailcastError): void {

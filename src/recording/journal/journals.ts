@@ -16,7 +16,7 @@ import { errorReason, errorText } from '../../errors.ts';
 import { Shares } from '../../memory/shares.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { NamedRecorders } from '../find-recorders.ts';
-import type { EndJournal, LateEnd, LateEvents } from '../late-end.ts';
+import type { EndJournal, LateEnd, LateEvents, UploadRest } from '../late-end.ts';
 import { JournalError, userOf, type JournalHead } from './journal-codec.ts';
 import { DAMAGED_SUFFIX, openOwnFolder, SIGN_MS, type OwnFolder } from './journal-directory.ts';
 import type { JournalKey } from './journal-key.ts';
@@ -55,6 +55,8 @@ interface Left extends EndJournal {
   /** User whose share of the disk the files use. Empty until the head of a file of a stopped process is read. */
   user: string;
   readonly sinceUnixMs: number;
+  /** Number of bytes that a call of `events.left` has announced. */
+  announced: number;
   readonly events: LateEvents | undefined;
   taken: boolean;
   state: 'waiting' | 'offered';
@@ -119,12 +121,15 @@ export class Journals {
     return journal;
   }
 
-  /** Offers the tail of a session for delivery after its upload has ended. */
-  leave(journal: SessionJournal, events: LateEvents): EndJournal {
+  /** Closes the journal of a session whose upload has ended. @returns undefined if nothing is on disk */
+  leave(journal: SessionJournal, events: LateEvents, rest: UploadRest): EndJournal | undefined {
     const { bytes, user } = journal;
     // `journal.leave` subtracts the bytes of the files, but the files still exist, so `#keep` adds the bytes again
     const paths = journal.leave();
-    return this.#keep({ paths, bytes, user, sinceUnixMs: this.#options.unixMs(), events, state: 'offered' });
+    if (paths.length === 0) return undefined;
+    const announced = rest.journaled ?? rest.bytes.length;
+    const sinceUnixMs = this.#options.unixMs();
+    return this.#keep({ paths, bytes, user, sinceUnixMs, announced, events, state: 'offered' });
   }
 
   /** Starts to deliver tails, of this process and of stopped processes. */
@@ -176,7 +181,7 @@ export class Journals {
       const bytes = stats.reduce((sum, { size }) => sum + size, 0);
       const sinceUnixMs = Math.max(...stats.map(({ mtimeMs }) => mtimeMs));
       this.#options.log.info({ journal: name, bytes }, 'found the end of a recording that was not delivered');
-      this.#keep({ paths, bytes, user: '', sinceUnixMs, events: undefined, state: 'waiting' });
+      this.#keep({ paths, bytes, user: '', sinceUnixMs, announced: 0, events: undefined, state: 'waiting' });
     }
     this.#foreign = (await this.#folder.foreign()).length;
     for (const left of this.#left.values()) {
@@ -206,9 +211,11 @@ export class Journals {
       if (error instanceof JournalError && error.problem === 'newer') this.#leaveToNewer(left.paths, error);
       else await this.#setAside(left.paths, errorText(error));
       this.#left.delete(journalName(left));
+      reportLost(left, 0);
       return;
     }
     for (const { path, reason } of content?.damaged ?? []) await this.#setAside([path], reason);
+    reportLost(left, content?.rest.bytes.length ?? 0);
     if (content === undefined)
       this.#options.log.warn(
         { paths: left.paths },
@@ -252,7 +259,9 @@ export class Journals {
   }
 
   /** Adds files whose tail is undelivered. */
-  #keep(files: Pick<Left, 'paths' | 'bytes' | 'user' | 'sinceUnixMs' | 'events' | 'state'>): Left {
+  #keep(
+    files: Pick<Left, 'paths' | 'bytes' | 'user' | 'sinceUnixMs' | 'announced' | 'events' | 'state'>,
+  ): Left {
     const left: Left = {
       ...files,
       taken: false,
@@ -264,7 +273,6 @@ export class Journals {
       },
       wait: () => (left.state = 'waiting'),
     };
-    if (left.paths.length === 0) return left;
     this.#disk.keep(left.user, left.bytes);
     this.#left.set(journalName(left), left);
     return left;
@@ -287,6 +295,16 @@ export class Journals {
       'output cannot be kept on disk until it is acknowledged: its sessions wait for their recorder',
     );
   }
+}
+
+/** Reports announced bytes that the files no longer contain. The bytes that they contain become a tail of their own. */
+function reportLost(left: Left, readable: number): void {
+  const { announced, events } = left;
+  if (readable > 0 && readable >= announced) return;
+  left.announced = readable;
+  const reason = 'the files of the journal do not contain it';
+  events?.dropped({ bytes: announced - readable, ofBytes: announced, reason });
+  if (readable > 0) events?.left(readable);
 }
 
 function journalName({ paths }: Pick<Left, 'paths'>): string {

@@ -12,11 +12,12 @@
  *
  * Records are only appended to a segment. A segment is released when all its bytes are acknowledged. The next segment
  * overwrites the last released file, because writing a new file takes five times as long. If a write fails because the
- * disk is full or broken, the journal refuses all later writes until the recorder has acknowledged all refused bytes.
+ * disk is full or broken, the journal refuses all later bytes until the recorder has acknowledged all refused bytes.
+ * The bytes before the refused bytes stay on disk.
  * Until then, the client sees output only after the recorder has acknowledged it, so every byte that the client sees is
  * on disk or at a recorder.
  */
-import { closeSync, openSync, renameSync, writevSync } from 'node:fs';
+import { closeSync, ftruncateSync, openSync, renameSync, writevSync } from 'node:fs';
 import { unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { passedThrough } from '../../memory/stream-garbage.ts';
@@ -138,14 +139,22 @@ export class SessionJournal {
     return true;
   }
 
-  /** Appends the unacknowledged bytes that are not on disk yet. @returns like `append` */
-  complete({ offset, lineBytes, bytes, preamble }: UploadRest): boolean {
+  /**
+   * Appends the unacknowledged bytes that are not on disk yet. @returns number of bytes that are on disk, from the start
+   * of `bytes`. Removes the journal if there is none
+   */
+  complete({ offset, lineBytes, bytes, preamble }: UploadRest): number {
+    if (this.#over) return 0;
     const written = this.#end - offset;
     if (written >= 0 && written <= bytes.length) {
-      return this.append(this.#end, bytes.subarray(written), preamble);
+      this.append(this.#end, bytes.subarray(written), preamble);
+    } else {
+      this.acknowledged(offset, lineBytes);
+      this.append(offset, bytes, preamble);
     }
-    this.acknowledged(offset, lineBytes);
-    return this.append(offset, bytes, preamble);
+    const saved = Math.max(0, this.#end - offset);
+    if (saved === 0 && bytes.length > 0) this.remove();
+    return saved;
   }
 
   /**
@@ -273,7 +282,10 @@ export class SessionJournal {
       this.#writeAcknowledged(segment) &&
       this.#write(segment, 'preamble', 0, preamble.before(Infinity)) &&
       this.#begun(segment, spare !== undefined);
-    return begun ? segment : undefined;
+    if (begun) return segment;
+    this.#segments.pop();
+    this.#drop(segment);
+    return undefined;
   }
 
   #writeAcknowledged(segment: Segment): boolean {
@@ -281,17 +293,13 @@ export class SessionJournal {
   }
 
   #create(): Segment | undefined {
-    if (!this.#room.reserve(PREFIX_BYTES, this.user)) {
-      this.#end = -1;
-      return undefined;
-    }
+    if (!this.#room.reserve(PREFIX_BYTES, this.user)) return undefined;
     try {
       const path = this.#nextPath();
       const fd = openSync(path, 'wx', 0o600);
       const sealer = createSealer(this.#room.key);
       return { path, fd, sealer, bytes: 0, size: PREFIX_BYTES, broken: false, end: this.#end };
     } catch (error) {
-      this.#end = -1;
       this.#room.release(PREFIX_BYTES, this.user);
       this.#room.failed(error);
       return undefined;
@@ -336,10 +344,7 @@ export class SessionJournal {
   #write(segment: Segment, kind: RecordKind, at: number, ...content: readonly Uint8Array[]): boolean {
     if (segment.broken) return false;
     const more = segment.bytes + lengthOf(content) + RECORD_OVERHEAD - segment.size;
-    if (more > 0 && !this.#room.reserve(more, this.user)) {
-      this.#end = -1;
-      return false;
-    }
+    if (more > 0 && !this.#room.reserve(more, this.user)) return false;
     segment.size += Math.max(0, more);
     return this.#writePieces(segment, segment.sealer.seal(kind, at, ...content));
   }
@@ -359,6 +364,12 @@ export class SessionJournal {
       throw Object.assign(new Error('the disk wrote only a part'), { code: 'ENOSPC' });
     } catch (error) {
       this.#broke(segment, error);
+      // Removes the incomplete record, so that the file does not count as damaged.
+      try {
+        ftruncateSync(segment.fd, at);
+      } catch (failure) {
+        this.#room.failed(failure);
+      }
       return false;
     }
   }
@@ -366,7 +377,6 @@ export class SessionJournal {
   /** Stops writing to a segment, because records after an incomplete record are unreadable. */
   #broke(segment: Segment, error: unknown): void {
     segment.broken = true;
-    this.#end = -1;
     this.#room.failed(error);
   }
 }

@@ -13,7 +13,7 @@ import {
 } from '../../../src/recording/journal/journal-key.ts';
 import { Journals, type Deliverer, type JournalOptions } from '../../../src/recording/journal/journals.ts';
 import { findRecorders } from '../../../src/recording/find-recorders.ts';
-import type { LateEnd, LateEvents } from '../../../src/recording/late-end.ts';
+import type { LateEnd, LateEvents, UploadRest } from '../../../src/recording/late-end.ts';
 import { SEGMENT_BYTES } from '../../../src/recording/journal/session-journal.ts';
 import { Preamble } from '../../../src/recording/preamble.ts';
 import { createRecorderClient } from '../../../src/recording/recorder-client.ts';
@@ -66,6 +66,11 @@ async function open(
   });
   closers.push(() => journals.close());
   return journals;
+}
+
+/** Returns the tail of an upload whose journal contains all its bytes. */
+function restOf(bytes: Uint8Array): UploadRest {
+  return { bytes, offset: 0, lineBytes: 0, preamble: new Preamble(), part: 1, resumable: true };
 }
 
 /** Accepts every delivery, and stores it. */
@@ -352,10 +357,10 @@ describe('a user whose journals fill the share of the user', () => {
 
   it('leaves space also after the sessions have ended without a recorder', async () => {
     const journals = await openSmall();
-    const ends = [1, 2, 3].map(() => journals.leave(fill(journals), silent));
+    const ends = [1, 2, 3].map(() => journals.leave(fill(journals), silent, restOf(bytes)));
     expect(begin(journals, 'greedy').append(0, bytes, new Preamble())).toBe(false);
     expect(begin(journals, 'calm').append(0, bytes, new Preamble())).toBe(true);
-    for (const end of ends) end.remove();
+    for (const end of ends) end!.remove();
     expect(begin(journals, 'greedy').append(0, bytes, new Preamble())).toBe(true);
   });
 
@@ -376,13 +381,74 @@ describe('a user whose journals fill the share of the user', () => {
   });
 });
 
+describe('a tail of which the disk has no space for the last bytes', () => {
+  const line = (length: number): string => `[0,"o","${'x'.repeat(length)}"]\n`;
+
+  /** Fills the disk share of a session, and loses its recorder. @returns the size of the tail */
+  async function loseRecorder(
+    journals: Journals,
+    late: Parameters<typeof createRecorderClient>[0]['lateLimits'],
+  ) {
+    const recorder = await startRecorderDouble({ acks: 'alive' });
+    const client = createRecorderClient({
+      dial: dialLoopback,
+      nowMs: () => performance.now(),
+      log: createSilentLogger(),
+      journals,
+      limits: { moveTimeoutMs: 60, moveRetryMs: 10, maxFruitlessMoves: 1 },
+      lateLimits: { retryMs: MANY, maxRetryMs: MANY, ...late },
+    });
+    closers.push(() => client.close());
+    const request = {
+      recorders: [recorder.address],
+      sessionId: 's1',
+      about: { user: 'alice' },
+      late: silent,
+    };
+    const upload = await client.open(request, new AbortController().signal);
+    void upload.write(HEADER);
+    expect(upload.write(line(1_000))).toBeUndefined();
+    const shown = upload.pendingBytes;
+    const refused = upload.write(line(600_000));
+    expect(refused).toBeInstanceOf(Promise);
+    refused!.catch(() => undefined);
+    await recorder.until(() => recorder.uploads[0]?.size === upload.pendingBytes);
+    await recorder.close();
+    await upload.lost;
+    upload.leave(new Uint8Array());
+    return { client, shown, all: upload.pendingBytes };
+  }
+
+  it('keeps the first bytes on disk when the process exits, and reports the others as lost', async () => {
+    const journals = await open(key, createSilentLogger(), undefined, 1024 * 1024);
+    const { client, shown } = await loseRecorder(journals, {});
+    client.close();
+    expect(
+      reported.map((each) => each.replace(/\d+/, (count) => (Number(count) === shown ? 'shown' : '…'))),
+    ).toEqual(['left …', 'dropped: the gateway has ended', 'left shown', 'kept: the gateway has ended']);
+    await journals.close();
+    const { deliverer } = await lookAgain();
+    expect(deliverer.ends.map(({ rest }) => rest.bytes.length)).toEqual([shown]);
+  });
+
+  it('keeps the first bytes on disk if the memory has no space either', async () => {
+    const journals = await open(key, createSilentLogger(), undefined, 1024 * 1024);
+    const { client, shown } = await loseRecorder(journals, { maxSessions: 0 });
+    expect(reported.slice(1)).toEqual([expect.stringContaining('share of 0'), `left ${shown}`]);
+    client.close();
+    await journals.close();
+    const { deliverer } = await lookAgain();
+    expect(deliverer.ends.map(({ rest }) => rest.bytes.length)).toEqual([shown]);
+  });
+});
+
 describe('a process whose folder was taken, because it seemed dead', () => {
   it('delivers nothing from that folder, and continues in a new folder after everything is acknowledged', async () => {
     const { journals } = await lookAgain();
     const head = { sessionId: 's1', recorders: [], recorderTags: [], about: {} };
     const over = journals.begin(head);
     over.append(0, framed(HEADER), new Preamble());
-    const end = journals.leave(over, silent);
+    const end = journals.leave(over, silent, restOf(framed(HEADER)))!;
     const running = journals.begin({ ...head, sessionId: 's2' });
     running.append(0, framed(HEADER), new Preamble());
     const [own = ''] = await readdir(directory);

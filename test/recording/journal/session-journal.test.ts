@@ -257,17 +257,32 @@ describe('the journal of a session', () => {
     const all = Buffer.concat([writer.written, framed('{"kind":"end"}\n')]);
     const { preamble } = writer;
     const end = { bytes: all.subarray(3), offset: 3, lineBytes: 3, preamble, part: 1, resumable: true };
-    expect(writer.journal.complete(end)).toBe(true);
+    expect(writer.journal.complete(end)).toBe(end.bytes.length);
     writer.journal.note();
     expect(Buffer.from((await readLeft(files(), key))!.rest.bytes).toString()).toBe(
       all.subarray(3).toString(),
     );
     const other = new SessionJournal(room, 'other', head);
-    expect(other.complete(end)).toBe(true);
+    expect(other.complete(end)).toBe(end.bytes.length);
     const [path = ''] = files().filter((name) => name.includes('other'));
     const { rest } = (await readLeft([path], key))!;
     expect(rest.offset).toBe(3);
     expect(Buffer.from(rest.bytes).toString()).toBe(all.subarray(3).toString());
+  });
+
+  it('keeps the bytes on disk if there is no space for the missing bytes', async () => {
+    const { room, state } = createRoom(2_000);
+    const writer = createWriter(room);
+    expect(writer.write(HEADER)).toBe(true);
+    expect(writer.write(`${'x'.repeat(3_000)}\n`)).toBe(false);
+    const { preamble, written: bytes } = writer;
+    const end = { bytes, offset: 0, lineBytes: 0, preamble, part: 1, resumable: true };
+    expect(writer.journal.complete(end)).toBe(HEADER_BYTES);
+    expect(Buffer.from((await readLeft(files(), key))!.rest.bytes)).toEqual(framed(HEADER));
+    expect(state.used).toBe(diskBytes());
+    const none = createWriter(createRoom(100).room);
+    none.write(HEADER);
+    expect(none.journal.complete({ ...end, bytes: none.written })).toBe(0);
   });
 
   it('reports missing output if a file in the middle is missing', async () => {
@@ -370,11 +385,11 @@ describe('the journal of a session in frames', () => {
     expect(damaged).toEqual([]);
     expect([rest.offset, rest.lineBytes]).toEqual([0, 0]);
     full = false;
-    // after the failed write, data is refused until all earlier data is acknowledged
-    expect(writer.write(block(1))).toBe(false);
+    expect(writer.write(block(1))).toBe(true);
     writer.acknowledge(writer.places.at(-1)!);
     expect(writer.write(block(2))).toBe(true);
     const place = writer.places.at(-2)!;
+    for (let count = 0; count < 2; count += 1) writer.journal.note();
     await expect.poll(() => files().length).toBe(1);
     const again = (await readLeft(files(), key))!.rest;
     expect([again.offset, again.lineBytes]).toEqual([place.frames, place.lines]);
