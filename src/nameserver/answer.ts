@@ -10,7 +10,7 @@ import {
   type Packet,
   type Question,
 } from 'dns-packet';
-import type { NameAddresses, NameRecords } from './records.ts';
+import { MAX_NAME_LENGTH, type NameAddresses, type NameRecords } from './records.ts';
 
 /** Maximum size of a query, in bytes. Queries for valid names are smaller. */
 export const MAX_QUERY_BYTES = 4096;
@@ -188,14 +188,18 @@ function answersOf({ name, type }: Question, { ip4, ip6 }: NameAddresses): reado
 
 /** Returns the SOA record of a domain. Resolvers accept a negative response only with an SOA record. */
 function startOf(domain: string): Answer & { readonly type: 'SOA' } {
+  const inDomain = (label: string): string => {
+    const name = `${label}.${domain}`;
+    return name.length <= MAX_NAME_LENGTH ? name : domain;
+  };
   return {
     type: 'SOA',
     class: 'IN',
     name: domain,
     ttl: TTL,
     data: {
-      mname: `nameserver.${domain}`,
-      rname: `hostmaster.${domain}`,
+      mname: inDomain('nameserver'),
+      rname: inDomain('hostmaster'),
       serial: 1,
       refresh: 3600,
       retry: 600,

@@ -11,6 +11,8 @@ import { jsonOrUndefined } from '../wire/json-value.ts';
 export const MAX_RECORDS_BYTES = 4 * 1024 ** 2;
 /** Maximum number of addresses of one name per IP family, so that all fit into a response. Others are ignored. */
 const MAX_ADDRESSES = 256;
+/** Maximum length of a name without the final dot. In messages, such a name has 255 bytes (RFC 1035 §2.3.4). */
+export const MAX_NAME_LENGTH = 253;
 /** Domain for which the nameserver is always authoritative, including names that it does not know. */
 const TAILSCALE_DOMAIN = 'ts.net';
 
@@ -96,7 +98,7 @@ function canonicalName(written: string): string | undefined {
   const name = written.replace(/\.$/, '').toLowerCase();
   const labels = name.split('.');
   const isValid =
-    name.length <= 253 &&
+    name.length <= MAX_NAME_LENGTH &&
     labels.length >= 2 &&
     labels.every((label) => /^[\x21-\x2d\x2f-\x7e]{1,63}$/.test(label));
   return isValid ? name : undefined;

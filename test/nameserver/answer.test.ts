@@ -81,6 +81,24 @@ describe('a question', () => {
     expect(ask('lab.ts.net', 'SOA').answers).toMatchObject([{ type: 'SOA', name: 'lab.ts.net' }]);
   });
 
+  it('about the longest name gets a valid response', () => {
+    const label = 'a'.repeat(63);
+    const domain = [label, label, label, 'b'.repeat(59)].join('.');
+    const long = parseRecords(
+      JSON.stringify({ version: 'v1alpha1', ip4: { [`x.${domain}`]: ['10.0.0.1'] } }),
+    );
+    for (const [name, type] of [
+      [`x.${domain}`, 'AAAA'],
+      [`y.${domain}`, 'A'],
+      [domain, 'SOA'],
+    ] as const) {
+      const query = encode({ type: 'query', id: 1, questions: [{ name, type }] });
+      const { message } = answerQuery(query, long, 'tcp') ?? { message: new Uint8Array() };
+      const { answers = [], authorities = [] } = decode(Buffer.from(message));
+      expect([...answers, ...authorities]).toMatchObject([{ type: 'SOA', name: domain }]);
+    }
+  });
+
   it('of another class is refused', () => {
     expect(
       ask('db.lab.ts.net', 'A', { questions: [{ name: 'db.lab.ts.net', type: 'A', class: 'CH' }] }).code,
