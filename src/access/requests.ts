@@ -3,6 +3,7 @@
  *
  * If an access request cannot be checked, the access counts as not granted.
  */
+import { callAfter } from '../async/deadline.ts';
 import { errorText, TailcastError } from '../errors.ts';
 import { ELEVATION_EXTRA } from '../kube/audit-extras.ts';
 import type { Elevation, Elevations, Petition, Petitioner } from '../proxy/gate/elevation.ts';
@@ -159,12 +160,10 @@ export class AccessRequests implements Elevations {
   watch(id: string, end: (error: TailcastError) => void): () => void {
     const leftMs = (this.#store.find(id)?.expiresMs ?? 0) - this.#deps.unixMs();
     const expire = (): void => end(ended(this.#store.find(id), id));
-    // a timer has a maximum delay; if the access lasts longer, the periodic check ends it
-    const timer = setTimeout(expire, Math.min(leftMs, MAX_TIMER_MS));
-    timer.unref();
+    const cancel = callAfter(leftMs, expire);
     const unwatch = this.#store.watch(id, end);
     return () => {
-      clearTimeout(timer);
+      cancel();
       unwatch();
     };
   }
@@ -427,7 +426,6 @@ const RANK: Readonly<Record<AccessRecord['state'], number>> = {
   revoked: 1,
   expired: 0,
 };
-const MAX_TIMER_MS = 2 ** 31 - 1;
 
 /** True if this caller is an approver of a request. Approvers may approve, deny or revoke the request. */
 export function mayDecideAbout(

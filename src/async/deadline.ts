@@ -46,6 +46,24 @@ export function createDeadline(ms: number, expire: () => void, keepsAlive = fals
   };
 }
 
+/** Maximum delay of a timer in milliseconds. Node uses 1 ms instead of a longer delay. */
+const MAX_TIMER_MS = 2 ** 31 - 1;
+
+/**
+ * Calls `action` once after `ms`, which may be longer than Node's timers allow. Does not keep the process alive.
+ *
+ * @returns a function that cancels the call
+ */
+export function callAfter(ms: number, action: () => void): () => void {
+  let timer: NodeJS.Timeout;
+  const wait = (leftMs: number): void => {
+    const next = leftMs > MAX_TIMER_MS ? () => wait(leftMs - MAX_TIMER_MS) : action;
+    timer = setTimeout(next, Math.min(leftMs, MAX_TIMER_MS)).unref();
+  };
+  wait(ms);
+  return () => clearTimeout(timer);
+}
+
 /**
  * Destroys a stream that is still open after `ms`. Call this function after the last write, because the peer may never
  * close its side.

@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import type { AccessRequestsDeps, AccessStep } from '../../src/access/requests.ts';
 import { TailcastError } from '../../src/errors.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
@@ -370,6 +370,38 @@ describe('the end of access', () => {
     expect((await end.promise).message).toContain(`access request ${id} has expired`);
     rig.now += 1;
     expect((await refusalOf(gateway.gate.confirm(admission, peer, signal))).code).toBe('ACCESS_ENDED');
+  });
+
+  it('by expiry comes after 30 days, although a timer of Node lasts at most 24 days', async () => {
+    const gateway = rig.gateway(user('alice', [{ request: { groups: ['sre'] }, maxDuration: '30d' }]));
+    const wanted = {
+      groups: ['sre'],
+      user: undefined,
+      writes: false,
+      reason: '',
+      durationMs: 30 * 86_400_000,
+    };
+    const {
+      identity,
+      impersonation: own,
+      access: rules = [],
+      recording,
+    } = await gateway.gate.recognise(
+      { method: 'GET', target: '/', rawHeaders: ['Host', 'gateway.ts.net'], peer, upgrade: false },
+      false,
+      signal,
+    );
+    if (own === undefined) throw new Error('nobody is impersonated');
+    const petitioner = { identity, own, rules, recording, cluster: undefined };
+    const { id } = await gateway.access.request({ ...petitioner, ...wanted }, signal);
+    const end = vi.fn();
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    onTestFinished(() => void vi.useRealTimers());
+    gateway.access.watch(id, end);
+    vi.advanceTimersByTime(30 * 86_400_000 - 1);
+    expect(end).not.toHaveBeenCalled();
+    vi.advanceTimersByTime(1);
+    expect(end).toHaveBeenCalledOnce();
   });
 
   it('by a changed grant: an approver or the rule is gone, or the node has another owner', async () => {

@@ -54,6 +54,16 @@ describe('a session', () => {
     expect(await rig.until('sessionEnded')).toMatchObject({ outcome: 'interrupted' });
   });
 
+  it('may last longer than a timer of Node', async () => {
+    const { rig, server } = await start({ maxDurationMs: 30 * 86_400_000 });
+    const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
+    (await server).write(serverMessage(1, utf8('hello')));
+    await client.reader.take(serverMessage(1, utf8('hello')).length);
+    await rig.sessions.endAll('the gateway is shutting down');
+    await client.reader.untilClosed();
+    expect(client.reader.bytes.toString()).not.toContain('has reached a limit of the gateway');
+  });
+
   it('that was ended releases its connections when the client disconnects', async () => {
     const { rig, server } = await start({ maxDurationMs: 300, limits: { lingerMs: 600_000 } });
     const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });

@@ -3,7 +3,7 @@
  * inside the protocol of the session. If this is impossible, it only closes the connection.
  */
 import type { Duplex } from 'node:stream';
-import { destroyAfter } from '../../async/deadline.ts';
+import { callAfter, destroyAfter } from '../../async/deadline.ts';
 import { errorText, TailcastError, type ErrorCode } from '../../errors.ts';
 import type { Events, OutputLimit, SessionFields, SessionOutcome } from '../../observe/events.ts';
 import type { RecorderUpload } from '../../recording/recorder-upload.ts';
@@ -279,11 +279,11 @@ function limitTime(
   end: (error: TailcastError) => void,
 ): () => void {
   const recording = recordingOf(live);
-  const timers: NodeJS.Timeout[] = [];
+  const stops: (() => void)[] = [];
   const inMinutes = (ms: number): string => `${Math.round((ms / MINUTE_MS) * 10) / 10} minutes`;
   if (maxDurationMs !== undefined) {
     const error = new TailcastError('SESSION_LIMIT', `it may last ${inMinutes(maxDurationMs)}`);
-    timers.push(setTimeout(() => end(error), maxDurationMs));
+    stops.push(callAfter(maxDurationMs, () => end(error)));
   }
   if (idleMs !== undefined) {
     // A recorded session counts only input and output, so that pings of kubectl do not keep it open.
@@ -300,10 +300,11 @@ function limitTime(
       if (monotonicMs() - sinceMs < idleMs) return;
       end(new TailcastError('SESSION_LIMIT', `nothing has happened in it for ${inMinutes(idleMs)}`));
     };
-    timers.push(setInterval(look, Math.min(1000, idleMs / 4)));
+    const timer = setInterval(look, Math.min(1000, idleMs / 4));
+    stops.push(() => clearInterval(timer));
   }
   return () => {
-    for (const timer of timers) clearTimeout(timer);
+    for (const stop of stops) stop();
   };
 }
 
