@@ -10,7 +10,7 @@ import type { Metrics } from '../observe/metrics.ts';
 import { Account } from '../proxy/gate/account.ts';
 import { refusedPort, type Policy } from '../proxy/gate/policy.ts';
 import { createRechecks } from '../proxy/gate/recheck.ts';
-import { createUserLimits, type UserLimits } from '../proxy/front/user-limits.ts';
+import { admitCounted, createUserLimits, type UserLimits } from '../proxy/gate/user-limits.ts';
 import { createProxyServer, type ProxyServer } from '../proxy/front/server.ts';
 import { translateToSpdy } from '../proxy/session/exec-upstream.ts';
 import { holdSession } from '../proxy/session/moderated.ts';
@@ -94,6 +94,7 @@ export async function openServer(parts: {
     },
     upgrade: createUpgradeHandler({
       ...common,
+      admit: (request, until) => admitCounted({ gate, users: limits.users }, request, until),
       openAccount: (inbound) => new Account('upgrade', inbound, common),
       connect: upstream.connect,
       holdSession,

@@ -1,5 +1,6 @@
 /** A user who uses every slot is refused at the limit per user, while another user is served. */
 import { once } from 'node:events';
+import type { Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ByteReader } from '../support/byte-reader.ts';
@@ -51,6 +52,14 @@ afterAll(() => arena.close());
 const get = (target: string): string => `GET ${target} HTTP/1.1\r\n${HOST}\r\n`;
 const LIST = '/api/v1/namespaces/default/pods';
 const ask = (caller: Caller): ReturnType<typeof sendHttp1> => sendHttp1(arena, caller, get(LIST));
+
+/** A port-forward over SPDY. */
+const forward = (more = ''): string =>
+  `POST ${LIST}/p/portforward HTTP/1.1\r\n${HOST}Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n` +
+  `X-Stream-Protocol-Version: portforward.k8s.io\r\nContent-Length: 0\r\n${more}\r\n`;
+const SWITCHED =
+  'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n' +
+  'X-Stream-Protocol-Version: portforward.k8s.io\r\n\r\n';
 
 /** Opens a watch, and returns its connection when the response headers have arrived. */
 async function watch(caller: Caller): Promise<TLSSocket> {
@@ -123,9 +132,42 @@ describe('a user who takes', () => {
       readers.push(socket);
     }
     await expect.poll(full).toBe(true);
-    await expectRefused(GREEDY, /wait for your clients/);
+    await expectRefused(GREEDY, /too much memory/);
     expect(await ask(ALICE)).toMatchObject({ status: 200 });
     for (const socket of readers) socket.destroy();
+    await expect.poll(() => ask(GREEDY)).toMatchObject({ status: 200 });
+  });
+
+  it('upgrades that wait for the API server is refused at the limit for requests, and not once they run', async () => {
+    const waiting = new Set<Socket>();
+    arena.apiServer.script = ({ requestLine }) =>
+      requestLine.includes('/portforward') ? (socket) => void waiting.add(socket) : undefined;
+    const clients = await Promise.all(
+      Array.from({ length: LIMIT }, () => connectAs(arena, GREEDY, 'http/1.1')),
+    );
+    for (const client of clients) client.write(forward());
+    await expect.poll(() => waiting.size).toBe(LIMIT);
+    await expectRefused(GREEDY, /40 requests in flight/);
+    expect(await ask(ALICE)).toMatchObject({ status: 200 });
+    for (const socket of waiting) socket.write(SWITCHED);
+    await Promise.all(clients.map((client) => new ByteReader(client).takeThrough('\r\n\r\n')));
+    expect(await ask(GREEDY)).toMatchObject({ status: 200 });
+    for (const client of clients) client.destroy();
+  });
+
+  it('sessions with long heads is refused when enough bytes of them are in memory', async () => {
+    arena.apiServer.script = ({ requestLine }) =>
+      requestLine.includes('/portforward') ? SWITCHED : undefined;
+    const clients: TLSSocket[] = [];
+    for (let bytes = 0; bytes <= BYTES; bytes += 100_000) {
+      const client = await connectAs(arena, GREEDY, 'http/1.1');
+      client.write(forward(`X-Long: ${'x'.repeat(100_000)}\r\n`));
+      expect(await new ByteReader(client).takeThrough('\r\n\r\n')).toMatch(/^HTTP\/1\.1 101 /);
+      clients.push(client);
+    }
+    await expectRefused(GREEDY, /too much memory/);
+    expect(await ask(ALICE)).toMatchObject({ status: 200 });
+    for (const client of clients) client.destroy();
     await expect.poll(() => ask(GREEDY)).toMatchObject({ status: 200 });
   });
 });

@@ -13,6 +13,7 @@ import type { AccessEntry } from '../../src/observe/access-log.ts';
 import type { Events } from '../../src/observe/events.ts';
 import type { RequestCount } from '../../src/observe/metrics.ts';
 import { Account } from '../../src/proxy/gate/account.ts';
+import { admitCounted } from '../../src/proxy/gate/user-limits.ts';
 import type { Gate } from '../../src/proxy/gate/gate.ts';
 import { decide, DEFAULT_POLICY, policyClassOf } from '../../src/proxy/gate/policy.ts';
 import { createSessionRegistry, type SessionRegistry } from '../../src/proxy/session/session-registry.ts';
@@ -155,8 +156,9 @@ export async function startRig(options: {
     lateLimits: { retryMs: 20, maxRetryMs: 50, ...options.lateLimits },
   });
   const upstreams = new Set<Socket>();
+  const gate = createTestGate(options.recording, options.moderation, options.callerOf);
   const handler = createUpgradeHandler({
-    gate: createTestGate(options.recording, options.moderation, options.callerOf),
+    admit: (request, signal) => admitCounted({ gate }, request, signal),
     connect: async () => {
       const socket = connect(options.apiServer.port, '127.0.0.1');
       await once(socket, 'connect');

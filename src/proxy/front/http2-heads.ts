@@ -6,7 +6,7 @@ import { constants, type ServerHttp2Session } from 'node:http2';
 import type { Socket } from 'node:net';
 import { asTailcastError, errorText, TailcastError } from '../../errors.ts';
 import { MAX_PARSED_HEAD_BYTES } from '../gate/gate.ts';
-import { USUAL_HEAD_BYTES, type HeadPlace } from './user-limits.ts';
+import { USUAL_HEAD_BYTES, type HeadPlace } from '../gate/user-limits.ts';
 
 /** Maximum memory of one connection in nghttp2, in MiB. */
 export const MAX_SESSION_MEGABYTES = 32;

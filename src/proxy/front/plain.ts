@@ -18,7 +18,7 @@ import { Account } from '../gate/account.ts';
 import { fieldsForBrowser } from '../gate/browser-pages.ts';
 import { joinSmallChunks } from '../../memory/join-chunks.ts';
 import { releaseOf } from '../../memory/read-buffers.ts';
-import type { HeadPlace } from './user-limits.ts';
+import type { HeadPlace } from '../gate/user-limits.ts';
 import type { RelayResponse } from './relay-response.ts';
 import { holdWrites, releaseAtTurnEnd, releaseWrites } from './turn-writes.ts';
 import { headerList, reasonPhrase, type BodyFraming, type ResponseHead } from '../upstream/response-head.ts';

@@ -17,14 +17,13 @@ import { responseWarnings } from '../../kube/warning.ts';
 import { passedThrough } from '../../memory/stream-garbage.ts';
 import type { Events } from '../../observe/events.ts';
 import { keptOfBody } from '../../recording/kept-fields.ts';
-import { callerName } from '../../tailnet/identity.ts';
 import { collectBody } from './event-body.ts';
 import { Account, type AccountDeps } from '../gate/account.ts';
 import type { AccountRefusals } from '../gate/account-refusals.ts';
-import { headBytes, type Admission, type Gate, type InboundRequest } from '../gate/gate.ts';
+import type { Admission, Gate, InboundRequest } from '../gate/gate.ts';
 import type { Rechecks } from '../gate/recheck.ts';
 import { headerList, type BodyFraming, type ResponseHead } from '../upstream/response-head.ts';
-import { USUAL_HEAD_BYTES, type HeadPlace, type RequestPlace, type UserLimits } from './user-limits.ts';
+import { admitCounted, type RequestPlace, type UserLimits } from '../gate/user-limits.ts';
 import type { UpstreamPool } from '../upstream/upstream-pool.ts';
 import {
   startExchange,
@@ -158,15 +157,10 @@ export class Pump implements ExchangeOwner {
   #stopRechecks: (() => void) | undefined;
   #place: RequestPlace | undefined;
   #leaveCluster: (() => void) | undefined;
-  /** Counts the bytes of the request head until the gate has admitted the request. */
-  readonly #head: HeadPlace | undefined;
   /** Number of bytes of the request body in memory for the API request event. */
   #collectedBytes = 0;
-  /** Size of the request head if it is longer than usual, else 0. */
-  readonly #longHeadBytes: number;
   /** A response that the gateway holds back until it knows whether the API server refused the gateway's own account. */
   #withheld: WithheldResponse | undefined;
-  #isAdmitting = false;
   #over = false;
 
   constructor(deps: PumpDeps, client: ClientSide, inbound: InboundRequest, body: RequestBody) {
@@ -175,9 +169,6 @@ export class Pump implements ExchangeOwner {
     this.#inbound = inbound;
     this.#body = body;
     this.#account = new Account(client.protocol, inbound, deps);
-    this.#head = deps.users?.head(inbound.peer);
-    const bytes = headBytes(inbound);
-    this.#longHeadBytes = bytes > USUAL_HEAD_BYTES ? bytes : 0;
     deps.load.inFlight += 1;
   }
 
@@ -188,19 +179,15 @@ export class Pump implements ExchangeOwner {
   /** Serves the request. Never rejects. */
   async run(signal: AbortSignal): Promise<void> {
     try {
-      const { load, maxInFlight, gate } = this.#deps;
+      const { load, maxInFlight } = this.#deps;
       if (load.inFlight > maxInFlight) throw new TailcastError('OVERLOADED');
-      this.#head?.hold(this.#longHeadBytes);
-      this.#isAdmitting = true;
-      const admission = await gate.admit(this.#inbound, signal, (caller) => this.#identified(caller));
-      this.#endAdmission();
+      const asked = { inbound: this.#inbound, account: this.#account, isOver: () => this.#over };
+      const { admission, place } = await admitCounted(this.#deps, asked, signal);
+      if (this.#over) return place?.leave();
+      this.#place = place;
       this.#admission = admission;
-      this.#account.recognised(admission);
       this.#account.longRunning = admission.requestClass === 'longRunning' || admission.info.verb === 'watch';
-      if (this.#over) return;
       this.#leaveCluster = admission.cluster?.upstream.enter();
-      this.#head?.leave();
-      this.#hold(0);
       // rechecks every request, because the class of a request does not determine how long its body and its response
       // take
       this.#stopRechecks = this.#deps.rechecks?.watch(admission, this.#inbound.peer, (error) =>
@@ -209,28 +196,7 @@ export class Pump implements ExchangeOwner {
       const early = admission.event ? await this.#recordEvent(admission) : NO_BODY;
       if (!this.#over) this.#start(admission, early);
     } catch (error) {
-      this.#endAdmission();
       this.refuse(error);
-    }
-  }
-
-  /**
-   * Called after the admission. If the client left during the admission, the request stops counting for its user only
-   * now.
-   */
-  #endAdmission(): void {
-    this.#isAdmitting = false;
-    if (this.#over) this.#place?.leave();
-  }
-
-  /** Counts the request for its user before access reviews, which may take seconds. */
-  #identified(caller: Pick<Admission, 'id' | 'identity'>): void {
-    if (this.#over) throw new Error('the client left');
-    try {
-      this.#place = this.#deps.users?.enter(callerName(caller.identity), this.#inbound.peer);
-    } catch (error) {
-      this.#account.recognised(caller);
-      throw error;
     }
   }
 
@@ -245,7 +211,7 @@ export class Pump implements ExchangeOwner {
 
   clientDrained(): void {
     this.#guard(() => {
-      this.#hold(this.#collectedBytes);
+      this.#place?.hold(this.#collectedBytes);
       if (this.#withheld === undefined) this.#exchange?.resume();
     });
   }
@@ -269,14 +235,6 @@ export class Pump implements ExchangeOwner {
     this.#withheld = { head: { ...head, bytes, start: 0, end: bytes.length }, framing, body: [] };
     this.#exchange?.pause();
     void refusal.then((error) => this.#guard(() => this.#release(error)));
-  }
-
-  /**
-   * Sets the number of pending bytes of this request for the limit of the user. Adds the size of the request
-   * head if it is long.
-   */
-  #hold(bytes: number): void {
-    this.#place?.hold(bytes + this.#longHeadBytes);
   }
 
   #refusalIn(head: ResponseHead): Promise<TailcastError | undefined> | undefined {
@@ -319,7 +277,7 @@ export class Pump implements ExchangeOwner {
     }
     this.#account.responseBytes += end - start;
     if (this.#client.write(chunk, start, end)) return;
-    this.#hold(this.#collectedBytes + this.#client.unsentBytes);
+    this.#place?.hold(this.#collectedBytes + this.#client.unsentBytes);
     this.#exchange?.pause();
   }
 
@@ -365,7 +323,7 @@ export class Pump implements ExchangeOwner {
       const stop = this.#limitStalls();
       collected = await collectBody(stream, this.#deps.eventBodyBytes, (bytes) => {
         this.#collectedBytes = bytes;
-        if (!this.#over) this.#place?.reserve(bytes + this.#longHeadBytes);
+        if (!this.#over) this.#place?.reserve(bytes);
       }).finally(stop);
     }
     if (this.#over) return NO_BODY;
@@ -392,7 +350,7 @@ export class Pump implements ExchangeOwner {
     if (framing.kind === 'none' || exchange.requestComplete) return;
     for (const chunk of early.chunks) this.#sendBody(exchange, chunk);
     this.#collectedBytes = 0;
-    this.#hold(0);
+    this.#place?.hold(0);
     if (early.complete) return exchange.end();
     this.#readBody(exchange);
   }
@@ -484,10 +442,8 @@ export class Pump implements ExchangeOwner {
   #finish(error?: string): void {
     this.#over = true;
     this.#stopRechecks?.();
-    // an access review continues after its client has left, and counts for the user until its end
-    if (!this.#isAdmitting) this.#place?.leave();
+    this.#place?.leave();
     this.#leaveCluster?.();
-    this.#head?.leave();
     this.#deps.load.inFlight -= 1;
     if (error !== undefined) this.#account.failed(error);
     this.#account.close();

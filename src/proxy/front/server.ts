@@ -42,7 +42,7 @@ import {
 } from './http2-heads.ts';
 import { clientError, PlainConnection } from './plain.ts';
 import type { PumpDeps } from './pump.ts';
-import { USUAL_HEAD_BYTES, type UserLimits } from './user-limits.ts';
+import { USUAL_HEAD_BYTES, type UserLimits } from '../gate/user-limits.ts';
 import { RelayResponse } from './relay-response.ts';
 import { headBytes, HEADER_LINE_BYTES, MAX_HEAD_BYTES, MAX_PARSED_HEAD_BYTES } from '../gate/gate.ts';
 import type { UpgradeHandler } from '../session/upgrade.ts';

@@ -92,6 +92,17 @@ export class Account {
     this.failed(code);
   }
 
+  /** Sets the numbers of relayed bytes, and the error if the session failed. */
+  sessionEnded(result: {
+    readonly fromClient: number;
+    readonly fromUpstream: number;
+    readonly error?: string;
+  }): void {
+    this.requestBytes = result.fromClient;
+    this.responseBytes = result.fromUpstream;
+    if (result.error !== undefined) this.failed(result.error);
+  }
+
   /** Sets the error of the access-log entry. */
   failed(error: string): void {
     this.#error = error;

@@ -33,7 +33,8 @@ import {
 } from './dial.ts';
 import type { Account } from '../gate/account.ts';
 import type { AccountRefusals } from '../gate/account-refusals.ts';
-import type { Admission, Gate, InboundRequest } from '../gate/gate.ts';
+import type { AdmitCounted, CountedAdmission } from '../gate/user-limits.ts';
+import type { Admission, InboundRequest } from '../gate/gate.ts';
 import type { Rechecks } from '../gate/recheck.ts';
 import type { SessionCounts } from './session-counts.ts';
 import {
@@ -74,7 +75,8 @@ export interface UpgradeDeps
   extends
     Pick<SessionDeps, 'sessions' | 'signal' | 'monotonicMs' | 'maxDurationMs' | 'idleMs' | 'buffers'>,
     Pick<RecorderDeps, 'recorders' | 'findRecorders'> {
-  readonly gate: Pick<Gate, 'admit'>;
+  /** Admits a request, and counts it for its user until its session ends. */
+  readonly admit: AdmitCounted;
   /** Opens the access-log entry and the counters of a request. */
   readonly openAccount: (inbound: InboundRequest) => Account;
   readonly connect: ConnectUpstream;
@@ -183,16 +185,16 @@ export function createUpgradeHandler(deps: UpgradeDeps): UpgradeHandler {
     };
     const account = deps.openAccount(inbound);
     const attempt: Attempt = { deps, limits, request, client, clientHead, peer, signal, account };
-    let admission: Admission | undefined;
+    let counted: CountedAdmission | undefined;
     let running: Running | undefined;
     let leave: (() => void) | undefined;
     try {
       if (deps.sessions.closing) throw new TailcastError('SHUTTING_DOWN');
       const upgrade = parseUpgradeRequest({ ...inbound, httpVersion: request.httpVersion });
-      admission = await deps.gate.admit(inbound, signal);
-      account.recognised(admission);
-      leave = await deps.counts?.enter(callerName(admission.identity));
-      running = await open(attempt, upgrade, admission);
+      counted = await deps.admit({ inbound, account, isOver: () => signal.aborted }, signal);
+      leave = await deps.counts?.enter(callerName(counted.admission.identity));
+      running = await open(attempt, upgrade, counted.admission);
+      if (running !== undefined) counted.place?.becomeSession();
     } catch (error) {
       refuse(attempt, error);
     } finally {
@@ -200,11 +202,10 @@ export function createUpgradeHandler(deps: UpgradeDeps): UpgradeHandler {
     }
     try {
       const result = await running?.finished;
-      account.requestBytes = result?.fromClient ?? 0;
-      account.responseBytes = result?.fromUpstream ?? 0;
-      if (result?.error !== undefined) account.failed(result.error);
+      if (result !== undefined) account.sessionEnded(result);
     } finally {
       leave?.();
+      counted?.place?.leave();
       account.close();
     }
   };
@@ -276,7 +277,6 @@ async function record(
     throw new TailcastError('UPGRADE_REFUSED', 'the protocol is neither SPDY/3.1 nor WebSocket');
   }
   const { headers, offered } = recordableHeaders(upgrade.protocol, admission.headers);
-  const header = SUBPROTOCOL_HEADER[upgrade.protocol];
   // The gateway connects to the API server and to the recorder at the same time. It sends the request to the
   // API server only after a recorder has stored the event and accepted the session.
   const { connect, basePath } = admission.cluster?.upstream ?? deps;
@@ -297,7 +297,7 @@ async function record(
       target: `${basePath}${admission.target.raw}`,
       headers,
       protocol: upgrade.value,
-      subprotocol: { header, offered },
+      subprotocol: { header: SUBPROTOCOL_HEADER[upgrade.protocol], offered },
       responseTimeoutMs: limits.responseTimeoutMs,
     };
     const { answer, moderate } =

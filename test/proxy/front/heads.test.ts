@@ -5,7 +5,7 @@ import { PassThrough } from 'node:stream';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { collectBody } from '../../../src/proxy/front/event-body.ts';
 import { createHeadRate, HEAD_CHECK_MS } from '../../../src/proxy/front/http2-heads.ts';
-import { createUserLimits } from '../../../src/proxy/front/user-limits.ts';
+import { createUserLimits } from '../../../src/proxy/gate/user-limits.ts';
 import {
   encodeBlock,
   encodeFrame,

@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { createUserLimits } from '../../../src/proxy/front/user-limits.ts';
+import { createUserLimits } from '../../../src/proxy/gate/user-limits.ts';
 import type { OwnService } from '../../../src/proxy/front/server.ts';
 import { TailcastError } from '../../../src/errors.ts';
 import { describe, expect, it, onTestFinished } from 'vitest';

@@ -1,12 +1,15 @@
 /**
  * Limits requests, connections and pending bytes in memory per user, so that no single user can block the others. A
  * connection always counts for its address, unless this is a loopback address. It also counts for its user as soon as
- * the gate has identified the user of its first request.
+ * the gate has identified the user of its first request. Plain requests and upgrades have the same limits until a
+ * session begins.
  */
 import { TailcastError } from '../../errors.ts';
 import { createKeyedCounter } from '../../keyed-counter.ts';
 import { isLoopback } from '../../tailnet/addresses.ts';
-import type { Peer } from '../../tailnet/identity.ts';
+import { callerName, type Peer } from '../../tailnet/identity.ts';
+import type { Account } from './account.ts';
+import { headBytes, type Admission, type Gate, type InboundRequest } from './gate.ts';
 
 export interface UserLimitValues {
   readonly requests: number;
@@ -35,7 +38,7 @@ export interface HeadPlace {
   leave(): void;
 }
 
-/** The limits of one request. */
+/** The limits of one request. The bytes of a long head count until `leave`, in addition to the pending bytes. */
 export interface RequestPlace {
   /**
    * Like `hold`, but throws if the user has too many pending bytes. Use it for bytes that the gateway may refuse to
@@ -45,6 +48,11 @@ export interface RequestPlace {
   reserve(bytes: number): void;
   /** Sets the number of pending bytes. */
   hold(bytes: number): void;
+  /**
+   * Frees the slot of a request that became a session. The bytes of its head still count, because the session keeps the
+   * head in memory.
+   */
+  becomeSession(): void;
   /** Ends the request. Can be called more than once. */
   leave(): void;
 }
@@ -59,8 +67,11 @@ export interface UserLimits {
   disconnected(peer: Peer): void;
   /** Returns a counter for one request head from this peer's address. */
   head(peer: Pick<Peer, 'address'>): HeadPlace;
-  /** @throws TailcastError `OVERLOADED` that names the limit */
-  enter(user: string, peer: Peer): RequestPlace;
+  /**
+   * @param headBytes size of the request head if it is long, in bytes. Default 0
+   * @throws TailcastError `OVERLOADED` that names the limit
+   */
+  enter(user: string, peer: Peer, headBytes?: number): RequestPlace;
 }
 
 export function createUserLimits(limits: UserLimitValues): UserLimits {
@@ -89,7 +100,7 @@ export function createUserLimits(limits: UserLimitValues): UserLimits {
 
   function refuseTooMuch(user: string): void {
     if ((waiting.get(user) ?? 0) > limits.bytes)
-      throw new TailcastError('OVERLOADED', 'too many response bytes wait for your clients');
+      throw new TailcastError('OVERLOADED', 'your requests, sessions and responses use too much memory');
   }
 
   return {
@@ -107,7 +118,7 @@ export function createUserLimits(limits: UserLimitValues): UserLimits {
       connection?.user?.();
     },
     head: createHeadLimit(limits.headBytes),
-    enter(user, peer) {
+    enter(user, peer, headBytes = 0) {
       if (requests.usedBy(user) >= limits.requests)
         throw new TailcastError(
           'OVERLOADED',
@@ -118,19 +129,22 @@ export function createUserLimits(limits: UserLimitValues): UserLimits {
       const leave = requests.take(user);
       let held = 0;
       let left = false;
-      const hold = (bytes: number): void => {
+      const set = (bytes: number): void => {
         if (left || bytes === held) return;
         add(user, bytes - held);
         held = bytes;
       };
+      const hold = (bytes: number): void => set(headBytes + bytes);
+      hold(0);
       return {
         hold,
         reserve(size) {
           hold(size);
           refuseTooMuch(user);
         },
+        becomeSession: leave,
         leave() {
-          hold(0);
+          set(0);
           left = true;
           leave();
         },
@@ -160,3 +174,59 @@ function createHeadLimit(limitBytes: number): UserLimits['head'] {
     };
   };
 }
+
+/** An admitted request with its place. */
+export interface CountedAdmission {
+  readonly admission: Admission;
+  /** Counts the request for its user until the caller leaves the place. Undefined without limits. */
+  readonly place: RequestPlace | undefined;
+}
+
+/**
+ * Admits a request like `Gate.admit`. Counts the head for its address during the admission, and the request with its
+ * head for its user before access reviews, which may take seconds.
+ *
+ * @param request.isOver true if the client has left
+ */
+export async function admitCounted(
+  { gate, users }: { readonly gate: Pick<Gate, 'admit'>; readonly users?: Counters | undefined },
+  { inbound, account, isOver }: CountedRequest,
+  signal: AbortSignal,
+): Promise<CountedAdmission> {
+  const bytes = headBytes(inbound);
+  const longBytes = bytes > USUAL_HEAD_BYTES ? bytes : 0;
+  const head = users?.head(inbound.peer);
+  let place: RequestPlace | undefined;
+  try {
+    head?.hold(longBytes);
+    const admission = await gate.admit(inbound, signal, (caller) => {
+      if (isOver()) throw new Error('the client left');
+      try {
+        place = users?.enter(callerName(caller.identity), inbound.peer, longBytes);
+      } catch (error) {
+        account.recognised(caller);
+        throw error;
+      }
+    });
+    account.recognised(admission);
+    return { admission, place };
+  } catch (error) {
+    // an access review continues after its client has left, and counts for the user until its end
+    place?.leave();
+    throw error;
+  } finally {
+    head?.leave();
+  }
+}
+
+type Counters = Pick<UserLimits, 'enter' | 'head'>;
+
+/** A request before its admission. */
+export interface CountedRequest {
+  readonly inbound: InboundRequest;
+  readonly account: Pick<Account, 'recognised'>;
+  readonly isOver: () => boolean;
+}
+
+/** `admitCounted` with the gate and the limits of one gateway. */
+export type AdmitCounted = (request: CountedRequest, signal: AbortSignal) => Promise<CountedAdmission>;

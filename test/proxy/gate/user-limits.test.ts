@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { TailcastError } from '../../../src/errors.ts';
-import { createUserLimits, USUAL_HEAD_BYTES, type UserLimits } from '../../../src/proxy/front/user-limits.ts';
+import { createUserLimits, USUAL_HEAD_BYTES, type UserLimits } from '../../../src/proxy/gate/user-limits.ts';
 import type { Peer } from '../../../src/tailnet/identity.ts';
 
 const ALICE = 'alice@example.com';
@@ -71,7 +71,7 @@ describe('the limit per user', () => {
     place.hold(1000);
     const other = limits.enter(ALICE, peer);
     other.hold(1);
-    expect(refusalOf(() => limits.enter(ALICE, peer))).toContain('wait for your clients');
+    expect(refusalOf(() => limits.enter(ALICE, peer))).toContain('too much memory');
     limits.enter(BOB, peer);
     place.hold(999);
     limits.enter(ALICE, peer);
@@ -82,6 +82,20 @@ describe('the limit per user', () => {
     place.hold(5000);
     limits.enter(ALICE, peer);
   });
+});
+
+it('the head of a request counts as pending bytes until the end of its session, which takes no slot', () => {
+  const limits = limitsOf({ requests: 1, bytes: 1000 });
+  const peer = connect(limits);
+  const place = limits.enter(ALICE, peer, 600);
+  expect(refusalOf(() => limits.enter(ALICE, peer))).toContain('1 requests in flight');
+  place.becomeSession();
+  const other = limits.enter(ALICE, peer);
+  other.hold(401);
+  other.becomeSession();
+  expect(refusalOf(() => limits.enter(ALICE, peer))).toContain('too much memory');
+  place.leave();
+  limits.enter(ALICE, peer);
 });
 
 describe('request heads before admission', () => {
