@@ -87,3 +87,15 @@ export function flagsOf({ ask: { groups, user, writes } }: Petition): string {
     ' ',
   );
 }
+
+const MAX_REASON = 500;
+
+/**
+ * @throws TailcastError `ACCESS_REQUEST_REFUSED` for a reason that is too long or has characters that cannot be printed
+ */
+export function checkReason(reason: string): string {
+  if (reason.length > MAX_REASON) throw accessRefused(`the reason is longer than ${MAX_REASON} characters`);
+  if (/[\p{C}\p{Zl}\p{Zp}]/u.test(reason))
+    throw accessRefused('the reason has characters that cannot be printed');
+  return reason.trim();
+}

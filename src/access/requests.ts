@@ -10,7 +10,7 @@ import type { Elevation, Elevations, Petition, Petitioner } from '../proxy/gate/
 import type { AccessRule } from '../tailnet/access-rules.ts';
 import type { Identity } from '../tailnet/identity.ts';
 import { Expiries, SKEW_MS } from './expiries.ts';
-import { blocked, describeRequest, ended, flagsOf, pending, accessRefused } from './messages.ts';
+import { blocked, checkReason, describeRequest, ended, flagsOf, pending, accessRefused } from './messages.ts';
 import {
   isRequester,
   mayBeSamePerson,
@@ -78,7 +78,6 @@ export interface NewRequest extends Petitioner {
 type WantedAccess = Pick<Petition, 'identity' | 'ask' | 'cluster'>;
 export type AccessVerdict = AccessDecision['verdict'];
 
-const MAX_REASON = 500;
 const DEFAULT_DURATION_MS = 3_600_000;
 /** Time for decisions. */
 const PENDING_MS = 86_400_000;
@@ -140,18 +139,24 @@ export class AccessRequests implements Elevations {
     return elevationOf(petition, record, rule);
   }
 
-  async confirm({ id, petition }: Elevation, now: Petitioner, signal: AbortSignal): Promise<void> {
+  async confirm(
+    { id, petition, enforceRecorder }: Elevation,
+    now: Petitioner,
+    signal: AbortSignal,
+  ): Promise<void> {
     await this.#store.ready(signal);
     await this.#store.refresh(id, signal);
     const record = this.#store.find(id);
     if (record === undefined || stateAt(record, this.#deps.unixMs()) !== 'granted') throw ended(record, id);
     const current = { ...petition, ...now };
-    if (
-      record.cluster === (now.cluster ?? '') &&
-      isRequester(record, now.identity) &&
-      this.#grantingRule(record, this.#usableRules(current), current) !== undefined
-    )
-      return;
+    const rule =
+      record.cluster === (now.cluster ?? '') && isRequester(record, now.identity)
+        ? this.#grantingRule(record, this.#usableRules(current), current)
+        : undefined;
+    const isRecorded = enforceRecorder || petition.recording.mode === 'failClosed';
+    if (rule?.enforceRecorder === true && !isRecorded)
+      throw new TailcastError('ACCESS_ENDED', `access of request ${id} must be recorded now`);
+    if (rule !== undefined) return;
     const revoked = this.#revokedFor(current);
     if (revoked !== undefined) throw ended(revoked, revoked.id);
     throw new TailcastError('ACCESS_ENDED', `your grant no longer allows the access of request ${id}`);
@@ -478,14 +483,4 @@ function elevationOf(petition: Petition, record: AccessRecord, rule: AccessRule)
     enforceRecorder: rule.enforceRecorder,
     warning: `access to ${describeAsk(ask)} until ${new Date(expiresMs).toISOString()} (request ${id}${by})`,
   };
-}
-
-/**
- * @throws TailcastError `ACCESS_REQUEST_REFUSED` for a reason that is too long or has characters that cannot be printed
- */
-function checkReason(reason: string): string {
-  if (reason.length > MAX_REASON) throw accessRefused(`the reason is longer than ${MAX_REASON} characters`);
-  if (/[\p{C}\p{Zl}\p{Zp}]/u.test(reason))
-    throw accessRefused('the reason has characters that cannot be printed');
-  return reason.trim();
 }

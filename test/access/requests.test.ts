@@ -404,6 +404,15 @@ describe('the end of access', () => {
     expect(end).toHaveBeenCalledOnce();
   });
 
+  it('by a rule that enforces recording from now on', async () => {
+    const gateway = rig.gateway(alice);
+    await approved(gateway);
+    const admission = await gateway.ask('GET', PODS, ...as('sre'));
+    gateway.caller = user('alice', [{ ...RULE, enforceRecorder: true }]);
+    const refusal = await refusalOf(gateway.gate.confirm(admission, peer, signal));
+    expect(refusal.message).toContain('must be recorded now');
+  });
+
   it('by a changed grant: an approver or the rule is gone, or the node has another owner', async () => {
     const gateway = rig.gateway(alice);
     const id = await approved(gateway);

@@ -215,7 +215,8 @@ function wishOf(
   return { kind: 'petition', ask, groups, needsWrites };
 }
 
-function needsGrantedWrites(
+/** True if a rule requires granted access for this request, because the request is a write. */
+export function needsGrantedWrites(
   { info, requestClass }: Pick<AskedRequest, 'info' | 'requestClass'>,
   rules: readonly AccessRule[],
 ): boolean {
@@ -292,7 +293,7 @@ function isRead({ verb, resource, isResourceRequest }: RequestInfo, requestClass
  * Returns the recording policy of a request with granted access. Unless recording is off, a recorder stores an event
  * about the request. The access rule may enforce recording.
  */
-function recordingOf(
+export function recordingOf(
   recording: RecordingPolicy,
   { enforceRecorder: own, writes }: Elevation,
 ): RecordingPolicy {

@@ -32,6 +32,7 @@ import { isShownByBrowser, refusePages } from './browser-pages.ts';
 import { isFollowedLink, refuseForeignPages, type BrowserFields, type PageRules } from './browser-guard.ts';
 import type { GatewayCluster } from './cluster.ts';
 import { moderate, type ModeratedSession } from './moderation.ts';
+import { assertStillGranted, type Granted } from './still-granted.ts';
 import { upstreamIdentity } from './upstream-identity.ts';
 import {
   confirmElevation,
@@ -197,19 +198,14 @@ export interface Gate {
    */
   recognise(request: InboundRequest, page: boolean, signal: AbortSignal): Promise<Caller>;
   /**
-   * Checks whether an admitted caller would be admitted again: as the same user, and with at least the same groups.
-   * Also fails if recording is enforced now and was not enforced before.
-   * @throws TailcastError `ACCESS_ENDED`, or the errors of `admit` about identity, grants or access reviews
+   * Checks whether an admitted caller would be admitted again, see `assertStillGranted`.
+   * @throws TailcastError `ACCESS_ENDED`, or the errors of `admit` about identity, grants, policy or access reviews
    */
-  confirm(
-    admission: Pick<
-      Admission,
-      'identity' | 'impersonation' | 'recording' | 'review' | 'cluster' | 'elevation'
-    >,
-    peer: Peer,
-    signal: AbortSignal,
-  ): Promise<void>;
+  confirm(admission: Confirmable, peer: Peer, signal: AbortSignal): Promise<void>;
 }
+
+/** The parts of an admission that rechecks use. */
+export interface Confirmable extends Granted, Pick<Admission, 'review' | 'cluster'> {}
 
 /** Methods of the Kubernetes API. All others, including CONNECT and TRACE, are rejected. */
 export const GATE_METHODS: ReadonlySet<string> = new Set([
@@ -310,14 +306,9 @@ export function createGate(deps: GateDeps): Gate {
     async confirm(admission, peer, signal) {
       const identity = await deps.identities.whois(peer, signal, deps.cluster?.service);
       const { review, impersonation, elevation } = admission;
-      if (identity !== admission.identity) assertStillGranted(admission, identity, standingOf(identity));
-      if (elevation !== undefined)
-        await confirmElevation(
-          deps.elevations,
-          elevation,
-          { identity, cluster: deps.cluster?.name, ...standingOf(identity) },
-          signal,
-        );
+      const standee = { identity, cluster: deps.cluster?.name, ...standingOf(identity) };
+      if (identity !== admission.identity) assertStillGranted(admission, standee, policy);
+      if (elevation !== undefined) await confirmElevation(deps.elevations, elevation, standee, signal);
       if (review !== undefined) await allow(deps, review, { identity, impersonation }, signal);
     },
   };
@@ -551,20 +542,4 @@ function auditNames(
 ): Pick<Admission, 'headers' | 'auditId'> {
   if (isOurs) return { headers, auditId: id };
   return record ? nameForAuditLog(headers, id) : { headers, auditId: undefined };
-}
-
-function assertStillGranted(
-  admission: Pick<Admission, 'identity' | 'impersonation' | 'recording' | 'elevation'>,
-  identity: Identity,
-  { impersonation, recording }: CallerStanding,
-): void {
-  const ended = (detail: string): TailcastError => new TailcastError('ACCESS_ENDED', detail);
-  if (identity.nodeId !== admission.identity.nodeId) throw ended('the address belongs to another node now');
-  const before = admission.elevation?.petition.own ?? admission.impersonation;
-  if (impersonation?.user !== before?.user) throw ended('the node belongs to another user now');
-  const missing = before?.groups.find((group) => impersonation?.groups.includes(group) !== true);
-  if (missing !== undefined) throw ended(`the grant of ${missing} is gone`);
-  if (recording.mode === 'failClosed' && admission.recording.mode !== 'failClosed') {
-    throw ended('sessions must be recorded now');
-  }
 }

@@ -9,7 +9,7 @@
 import { TailcastError, type ErrorCode } from '../../errors.ts';
 import type { Peer } from '../../tailnet/identity.ts';
 import type { Elevations } from './elevation.ts';
-import type { Caller, Gate } from './gate.ts';
+import type { Confirmable, Gate } from './gate.ts';
 
 export interface RecheckOptions {
   readonly gate: Pick<Gate, 'confirm'>;
@@ -28,13 +28,13 @@ export interface Rechecks {
    * @param end called at most once, with the reason
    * @returns a function that stops watching
    */
-  watch(admission: Caller, peer: Peer, end: (error: TailcastError) => void): () => void;
+  watch(admission: Confirmable, peer: Peer, end: (error: TailcastError) => void): () => void;
   /** Stops all rechecks. */
   close(): void;
 }
 
 interface Entry {
-  readonly admission: Caller;
+  readonly admission: Confirmable;
   readonly peer: Peer;
   readonly end: (error: TailcastError) => void;
   confirmedAtMs: number;

@@ -1,17 +1,19 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { TailcastError } from '../../../src/errors.ts';
-import { createGate, type Admission } from '../../../src/proxy/gate/gate.ts';
+import { createGate, type Admission, type InboundRequest } from '../../../src/proxy/gate/gate.ts';
 import { createRechecks } from '../../../src/proxy/gate/recheck.ts';
+import { ACCESS_CAPABILITY } from '../../../src/tailnet/access-rules.ts';
 import type { Identity } from '../../../src/tailnet/identity.ts';
+import { codeOf } from '../../support/error-code.ts';
 import { person } from '../rig.ts';
 
 const PEER = { address: '100.64.0.1', port: 1, source: 'socket' } as const;
 const signal = new AbortController().signal;
 const recorder = { recorderAddrs: ['100.64.0.9:80'] };
 
-function gateOver(answer: { identity: Identity | TailcastError }) {
+function gateOver(answer: { identity: Identity | TailcastError }, mode: 'auth' | 'noauth' = 'auth') {
   return createGate({
-    mode: 'auth',
+    mode,
     identities: {
       whois: () =>
         answer.identity instanceof TailcastError
@@ -55,6 +57,95 @@ describe('rechecking an admission', () => {
       (error: unknown) => (error as TailcastError).code,
     );
     expect(outcome).toBe(code);
+  });
+});
+
+describe('rechecking an admission after a new rule', () => {
+  const POD = '/api/v1/namespaces/prod/pods/p';
+  const EXEC = { ...WATCH, target: `${POD}/exec?command=sh`, upgrade: true };
+  const recorded = { impersonate: { groups: ['devs'] }, ...recorder, enforceRecorder: true };
+  const withRules = (rules: readonly unknown[], grant: unknown = recorded): Identity => {
+    const identity = person([grant]);
+    return { ...identity, capabilities: new Map([...identity.capabilities, [ACCESS_CAPABILITY, rules]]) };
+  };
+  const moderated = (users: readonly string[], more = {}) => ({
+    moderate: ['exec', 'attach'],
+    moderators: { users },
+    ...more,
+  });
+  const writes = { request: { writes: true }, approvers: { users: ['bob@example.com'] } };
+  const bob = withRules([moderated(['bob'])]);
+
+  it.each<[string, Partial<InboundRequest>, Identity, Identity, string | undefined]>([
+    ['an exec, and moderation', EXEC, withRules([]), bob, 'ACCESS_ENDED'],
+    [
+      'an exec, and moderation of attach',
+      EXEC,
+      withRules([]),
+      withRules([moderated(['bob'], { moderate: ['attach'] })]),
+      undefined,
+    ],
+    [
+      'an exec, and moderation in another namespace',
+      EXEC,
+      withRules([]),
+      withRules([moderated(['bob'], { namespaces: ['dev'] })]),
+      undefined,
+    ],
+    ['a moderated exec, and no rule', EXEC, bob, withRules([]), undefined],
+    [
+      'a moderated exec, and one more moderator',
+      EXEC,
+      bob,
+      withRules([moderated(['bob', 'eve'])]),
+      undefined,
+    ],
+    ['a moderated exec, and another moderator', EXEC, bob, withRules([moderated(['eve'])]), 'ACCESS_ENDED'],
+    [
+      'a moderated exec, and a second rule',
+      EXEC,
+      bob,
+      withRules([moderated(['bob']), moderated(['eve'])]),
+      'ACCESS_ENDED',
+    ],
+    [
+      'a request to a node, and moderation',
+      { target: '/api/v1/nodes/n/proxy/logs/' },
+      withRules([]),
+      bob,
+      'POLICY_REFUSED',
+    ],
+    ['an exec, and a rule about writes', EXEC, withRules([]), withRules([writes]), 'ACCESS_ENDED'],
+    [
+      'a write, and a rule about writes',
+      { method: 'PATCH', target: POD },
+      withRules([]),
+      withRules([writes]),
+      'ACCESS_ENDED',
+    ],
+    ['a watch, and a rule about writes', WATCH, withRules([]), withRules([writes]), undefined],
+    [
+      'an unknown upgrade, and a recorder',
+      { target: '/healthz', upgrade: true },
+      person(),
+      person([{ impersonate: { groups: ['devs'] }, ...recorder }]),
+      'POLICY_REFUSED',
+    ],
+  ])('of %s', async (_what, request, first, later, code) => {
+    const answer: { identity: Identity } = { identity: first };
+    const gate = gateOver(answer);
+    const running = await gate.admit({ ...WATCH, ...request }, signal);
+    await gate.confirm(running, PEER, signal);
+    answer.identity = later;
+    expect(await codeOf(gate.confirm(running, PEER, signal))).toBe(code);
+  });
+
+  it('in `noauth` mode, of a node that belongs to another user now', async () => {
+    const answer: { identity: Identity } = { identity: person() };
+    const gate = gateOver(answer, 'noauth');
+    const running = await gate.admit(WATCH, signal);
+    answer.identity = { ...person(), login: 'bob@example.com' } as Identity;
+    expect(await codeOf(gate.confirm(running, PEER, signal))).toBe('ACCESS_ENDED');
   });
 });
 
