@@ -20,8 +20,17 @@ const UNWATCHABLE: ReadonlySet<PolicyClass | undefined> = new Set<PolicyClass>([
   'unknownSubresource',
 ]);
 
+/** Classes of requests to a program in a pod or behind a Service. The program may be a kubelet. */
+const PROGRAMS: ReadonlySet<PolicyClass | undefined> = new Set<PolicyClass>([
+  'podProxyRequest',
+  'serviceProxyRequest',
+]);
+
+/** First segments of the kubelet's paths that start or reach a command. Source: `pkg/kubelet/server/server.go`. */
+const KUBELET_COMMANDS: ReadonlySet<string> = new Set(['run', 'exec', 'attach', 'portForward', 'cri']);
+
 export interface ModeratedRequest {
-  readonly info: Pick<RequestInfo, 'namespace'>;
+  readonly info: Pick<RequestInfo, 'namespace' | 'parts'>;
   readonly requestClass: RequestClass;
   readonly policyClass: PolicyClass | undefined;
   readonly cluster: string | undefined;
@@ -45,15 +54,14 @@ export function moderate(
   recording: RecordingPolicy,
 ): ModeratedSession {
   const here = rulesOfCluster(rules, cluster);
-  if (here.some((rule) => rule.moderate.includes('exec')) && UNWATCHABLE.has(policyClass))
+  if (here.some((rule) => rule.moderate.includes('exec') && isUnwatchable(rule, { info, policyClass })))
     throw new TailcastError(
       'POLICY_REFUSED',
       'a moderator must watch your sessions, and this request has no recording',
     );
   const applied = here.filter(
-    ({ moderate: classes, namespaces }) =>
-      classes.some((name: ModeratedClass) => name === requestClass) &&
-      (namespaces.length === 0 || namespaces.includes(info.namespace)),
+    (rule) =>
+      rule.moderate.some((name: ModeratedClass) => name === requestClass) && isInNamespaces(rule, info),
   );
   if (applied.length === 0) return { recording };
   if (requestClass === 'portForward')
@@ -67,4 +75,22 @@ export function moderate(
       'a moderator must watch your sessions, and your grants name no recorder',
     );
   return { moderation: applied, recording: { ...recording, mode: 'failClosed' } };
+}
+
+/**
+ * True if the request could run a command in an existing pod without a recording. The namespace of the rule counts only
+ * for requests that certainly stay in their namespace.
+ */
+function isUnwatchable(
+  rule: ModerationRule,
+  { info, policyClass }: Pick<ModeratedRequest, 'info' | 'policyClass'>,
+): boolean {
+  if (UNWATCHABLE.has(policyClass)) return true;
+  if (policyClass === 'ephemeralContainers') return isInNamespaces(rule, info);
+  const [first = ''] = info.parts.slice(3).filter((part) => part !== '');
+  return PROGRAMS.has(policyClass) && KUBELET_COMMANDS.has(first);
+}
+
+function isInNamespaces({ namespaces }: ModerationRule, info: Pick<RequestInfo, 'namespace'>): boolean {
+  return namespaces.length === 0 || namespaces.includes(info.namespace);
 }

@@ -28,19 +28,22 @@ function decide(
     cluster,
     recording = RECORDED,
     upgrade = false,
+    path = '/version',
   }: {
     readonly rule?: Partial<ModerationRule>;
     readonly namespace?: string;
     readonly cluster?: string;
     readonly recording?: RecordingPolicy;
     readonly upgrade?: boolean;
+    readonly path?: string;
   } = {},
 ) {
-  const [info, target] = [parseRequestInfo('GET', parseTarget('/version')), parseTarget('/version')];
+  const target = parseTarget(path);
+  const info = parseRequestInfo('GET', target);
   const policyClass = policyClassOf({ requestClass, info, target, upgrade });
   return moderate(
     [{ ...RULE, ...rule }],
-    { info: { namespace }, requestClass, policyClass, cluster },
+    { info: { ...info, namespace }, requestClass, policyClass, cluster },
     recording,
   );
 }
@@ -77,6 +80,36 @@ describe('a rule about moderated sessions', () => {
       expect(decide(requestClass)).toEqual({ recording: RECORDED });
     },
   );
+
+  it('refuses ephemeral containers in its namespaces, because they run commands in an existing pod', () => {
+    expect(() => decide('ephemeralContainers')).toThrow('this request has no recording');
+    expect(decide('ephemeralContainers', { rule: { namespaces: ['dev'] } })).toEqual({ recording: RECORDED });
+    expect(decide('ephemeralContainers', { rule: { moderate: ['attach'] } })).toEqual({
+      recording: RECORDED,
+    });
+  });
+
+  it.each([
+    'run/ns/p/c',
+    'exec/ns/p/c',
+    'attach/ns/p/c',
+    'portForward/ns/p',
+    'cri/exec/token',
+    '/run/ns/p/c',
+  ])('refuses a request to a program that may be a kubelet: %s', (command) => {
+    for (const [requestClass, name] of [
+      ['podProxy', 'pods/https:p:10250'],
+      ['serviceProxy', 'services/https:kubelet:10250'],
+    ] as const) {
+      const path = `/api/v1/namespaces/prod/${name}/proxy/${command}`;
+      expect(() => decide(requestClass, { path, rule: { namespaces: ['dev'] } })).toThrow(
+        'this request has no recording',
+      );
+      expect(decide(requestClass, { path: path.replace(command, `app/${command}`) })).toEqual({
+        recording: RECORDED,
+      });
+    }
+  });
 
   it('refuses port-forwards, and sessions without a recorder', () => {
     expect(() => decide('portForward')).toThrow('they have no screen');
