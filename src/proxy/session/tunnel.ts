@@ -67,6 +67,26 @@ export function refuseUnrecorded(
   throw new TailcastError('UPSTREAM_BROKEN', `status ${status} instead of an upgrade`);
 }
 
+/** Maximum size of a refusal's body for a session that must be recorded, in bytes. A Status is far smaller. */
+const MAX_REFUSAL_BYTES = 64 * 1024;
+
+/**
+ * Returns the stage that relays the body of a refusal. An aggregated API server could send the unrecorded output of a
+ * command in this body. The body is therefore limited if the session must be recorded.
+ *
+ * @throws TailcastError `UPSTREAM_BROKEN` while it relays a longer body
+ */
+export function limitRefusal({ record, recording }: Pick<Admission, 'record' | 'recording'>) {
+  let left = record && recording.mode === 'failClosed' ? MAX_REFUSAL_BYTES : Infinity;
+  return async function* (body: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+    for await (const piece of body) {
+      left -= piece.length;
+      if (left < 0) throw new TailcastError('UPSTREAM_BROKEN', 'a refusal over 64 KiB');
+      yield piece;
+    }
+  };
+}
+
 /** Returns true for a watch or a log. An upgrade of class `secretRead` is a watch of Secrets. */
 function isStream(policyClass: Admission['policyClass']): boolean {
   return policyClass === 'streamUpgrade' || policyClass === 'secretRead';

@@ -54,7 +54,7 @@ import {
   type UpgradeRequest,
 } from './upgrade-http.ts';
 import type { HeldDial, HoldSession } from './moderated.ts';
-import { checkStream, createTunnel, refuseUnrecorded, type Tunnel } from './tunnel.ts';
+import { checkStream, createTunnel, limitRefusal, refuseUnrecorded, type Tunnel } from './tunnel.ts';
 import {
   runSession,
   type SessionRecording,
@@ -482,10 +482,12 @@ async function relayRefusal(
   client.resume();
   const signal = AbortSignal.timeout(limits.responseTimeoutMs);
   try {
-    if (inChunks) await pipeline(answer.body, encodeChunks, client, { signal });
-    else await pipeline(answer.body, client, { signal });
-  } catch {
+    const limited = limitRefusal(admission);
+    if (inChunks) await pipeline(answer.body, limited, encodeChunks, client, { signal });
+    else await pipeline(answer.body, limited, client, { signal });
+  } catch (error) {
     // If one connection breaks, `pipeline` destroys both, and the client sees an incomplete response.
+    if (error instanceof TailcastError) account.failed(error.code);
   } finally {
     answer.body.destroy();
   }

@@ -283,6 +283,26 @@ describe('a refusal of the API server', () => {
     expect(rig.named('sessionStarted')).toEqual([]);
   });
 
+  it.each(['Transfer-Encoding: chunked', `Content-Length: ${0x8000 * 32}`])(
+    'of a session that must be recorded ends after 64 KiB (%s)',
+    async (framing) => {
+      const { rig } = await openRecorded((_request, socket) => {
+        const piece = 'x'.repeat(0x8000);
+        socket.on('error', () => {});
+        socket.write(`HTTP/1.1 403 Forbidden\r\n${framing}\r\n\r\n`);
+        for (let round = 0; round < 32; round += 1)
+          socket.write(framing.endsWith('chunked') ? `8000\r\n${piece}\r\n` : piece);
+        if (framing.endsWith('chunked')) socket.write('0\r\n\r\n');
+      });
+      const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
+      expect(client.head).toMatch(/^HTTP\/1\.1 403 /);
+      await client.reader.untilClosed();
+      expect(client.reader.bytes.length).toBeLessThan(70_000);
+      expect(client.reader.bytes.toString().endsWith('0\r\n\r\n')).toBe(false);
+      await expect.poll(() => rig.accessLines).toMatchObject([{ status: 403, error: 'UPSTREAM_BROKEN' }]);
+    },
+  );
+
   it('may be chunked and long', async () => {
     const { rig } = await openRig(
       (_request, socket) => {
