@@ -334,7 +334,8 @@ export class LateDeliveries {
   }
 
   /**
-   * Drops the bytes of a tail that are neither acknowledged nor on disk. The bytes on disk then form a tail of their own.
+   * Drops the bytes of a tail that are neither acknowledged nor on disk. The bytes on disk then form a tail of their
+   * own.
    * @param acknowledged number of acknowledged bytes at the start of the tail
    * @returns the unacknowledged bytes on disk and the size of their tail, or undefined if there are none
    */

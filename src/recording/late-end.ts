@@ -35,8 +35,8 @@ export interface EndJournal {
 
 /**
  * Callbacks for the tail of one recording. First, `left` is called once. Then exactly one of the other callbacks is
- * called. If only the first bytes of a tail are on disk and the others are lost, `dropped` is called, and then `left` for
- * the bytes on disk.
+ * called. If only the first bytes of a tail are on disk and the others are lost, `dropped` is called, and then `left`
+ * for the bytes on disk.
  */
 export interface LateEvents {
   /**

@@ -140,8 +140,8 @@ export class SessionJournal {
   }
 
   /**
-   * Appends the unacknowledged bytes that are not on disk yet. @returns number of bytes that are on disk, from the start
-   * of `bytes`. Removes the journal if there is none
+   * Appends the unacknowledged bytes that are not on disk yet. @returns number of bytes that are on disk, from the
+   * start of `bytes`. Removes the journal if there is none
    */
   complete({ offset, lineBytes, bytes, preamble }: UploadRest): number {
     if (this.#over) return 0;
