@@ -32,7 +32,7 @@ import { isShownByBrowser, refusePages } from './browser-pages.ts';
 import { isFollowedLink, refuseForeignPages, type BrowserFields, type PageRules } from './browser-guard.ts';
 import type { GatewayCluster } from './cluster.ts';
 import { moderate, type ModeratedSession } from './moderation.ts';
-import { assertStillGranted, type Granted } from './still-granted.ts';
+import { assertStillGranted, type GrantedAdmission } from './still-granted.ts';
 import { upstreamIdentity } from './upstream-identity.ts';
 import {
   confirmElevation,
@@ -205,7 +205,7 @@ export interface Gate {
 }
 
 /** The parts of an admission that rechecks use. */
-export interface Confirmable extends Granted, Pick<Admission, 'review' | 'cluster'> {}
+export interface Confirmable extends GrantedAdmission, Pick<Admission, 'review' | 'cluster'> {}
 
 /** Methods of the Kubernetes API. All others, including CONNECT and TRACE, are rejected. */
 export const GATE_METHODS: ReadonlySet<string> = new Set([

@@ -11,7 +11,7 @@ import { moderate } from './moderation.ts';
 import { decide, type Policy, type PolicyClass } from './policy.ts';
 
 /** The parts of an admission that depend on the grants. A request that the gateway serves itself has no class. */
-export interface Granted {
+export interface GrantedAdmission {
   readonly identity: Identity;
   readonly impersonation: ImpersonationTarget | undefined;
   readonly recording: RecordingPolicy;
@@ -28,7 +28,7 @@ export interface Granted {
  *
  * @throws TailcastError `ACCESS_ENDED`; `POLICY_REFUSED` if the policy now refuses the request
  */
-export function assertStillGranted(admission: Granted, now: Standee, policy: Policy): void {
+export function assertStillGranted(admission: GrantedAdmission, now: Standee, policy: Policy): void {
   const { identity, impersonation, recording } = now;
   if (identity.nodeId !== admission.identity.nodeId) throw ended('the address belongs to another node now');
   const before = admission.elevation?.petition.own ?? admission.impersonation;
@@ -44,8 +44,8 @@ export function assertStillGranted(admission: Granted, now: Standee, policy: Pol
 }
 
 function assertRulesKept(
-  { elevation, moderation: before = [] }: Granted,
-  request: Required<Pick<Granted, 'info' | 'requestClass' | 'policyClass'>>,
+  { elevation, moderation: before = [] }: GrantedAdmission,
+  request: Required<Pick<GrantedAdmission, 'info' | 'requestClass' | 'policyClass'>>,
   { access = [], moderation: rules = [], cluster, recording }: Standee,
   policy: Policy,
 ): void {
