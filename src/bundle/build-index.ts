@@ -136,6 +136,8 @@ class IndexBuilder {
   #characters = 0;
   #odd = 0;
   #text = '';
+  /** Time of the first event in `#text`. */
+  #textAt = 0;
   #retryAfter = RETRY_AFTER_BYTES;
   #nextFrame = FRAME_EVERY_BYTES;
   #stoppedAt: number | undefined;
@@ -177,7 +179,7 @@ class IndexBuilder {
     this.#lastWasBad = action.kind === 'bad';
     this.#seconds = action.seconds;
     await this.#show(action);
-    if (this.#budget.isExhausted) this.#stoppedAt ??= action.seconds;
+    if (this.#terminal.isStopped) this.#stoppedAt ??= action.seconds;
   }
 
   /** Counts a damaged line. */
@@ -264,6 +266,8 @@ class IndexBuilder {
     const written = this.#text;
     this.#text = '';
     await this.#terminal.write(written);
+    // the first event, because it is unknown at which event of the text the terminal stopped
+    if (this.#terminal.isStopped) this.#stoppedAt ??= this.#textAt;
   }
 
   async #frameAt(offset: number): Promise<void> {
@@ -272,7 +276,7 @@ class IndexBuilder {
     const work = columns * rows * SNAPSHOT_WORK;
     const every = Math.max(FRAME_EVERY_BYTES, work / FRAME_WORK);
     await this.#flush();
-    if (!this.#budget.spend(work)) return;
+    if (this.#terminal.isStopped || !this.#budget.spend(work)) return;
     const screen = await takeSnapshot(this.#terminal, this.#scratch);
     if (screen === undefined) {
       // The usual reason is an incomplete escape sequence at the end of the output so far. The next attempt then
@@ -294,6 +298,7 @@ class IndexBuilder {
         this.#activity.add(action.seconds, action.text.length);
         this.#characters += action.text.length;
         if (this.#withoutTerminal) this.#odd += countOdd(action.text);
+        if (this.#text === '') this.#textAt = action.seconds;
         this.#text += action.text;
         if (this.#text.length >= WRITE_LENGTH || this.#characters >= this.#thumbnailAfter)
           await this.#flush();

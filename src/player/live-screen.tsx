@@ -174,7 +174,7 @@ function follow(
       await on.write(action.text);
     }
     if (action?.kind === 'resize') on.resize(action.size);
-    if (on.budget.isExhausted && !isStopped) {
+    if (on.isStopped && !isStopped) {
       isStopped = true;
       setStoppedAt(last.seconds);
     }

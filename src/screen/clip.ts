@@ -125,12 +125,10 @@ function checked({ from, to }: ClipOptions): { readonly from: number; readonly t
   return { from, to };
 }
 
-/** @throws ClipError if the screen is not up to date, because the work budget is exhausted */
-function checkDrawn({ budget }: PlayTerminal): void {
-  if (budget.isExhausted)
-    throw new ClipError(
-      'The output before the end of the range is too costly to draw. Choose an earlier range.',
-    );
+/** @throws ClipError if the screen is not up to date, because the terminal has stopped */
+function checkDrawn({ isStopped }: PlayTerminal): void {
+  if (isStopped)
+    throw new ClipError('The output before the end of the range cannot be drawn. Choose an earlier range.');
 }
 
 interface Walk {

@@ -24,8 +24,12 @@ export function parseClock(text: string): number | undefined {
 }
 
 /**
- * Returns the notice for a recording that costs too much to render. @param seconds second at which rendering stopped
+ * Returns the notice for a recording that cannot be rendered completely, because it costs too much or the emulator
+ * failed.
+ *
+ * @param seconds second at which rendering stopped
  */
 export function stoppedText(seconds: number): string {
-  return `Stopped: this recording costs too much to render. The shown output ends at ${clockText(seconds, true)}.`;
+  const at = clockText(seconds, true);
+  return `Stopped: the rest of this recording cannot be rendered. The shown output ends at ${at}.`;
 }

@@ -66,7 +66,10 @@ export interface PlayIndex {
   readonly hidden: number;
   /** The first reported size that is too small to read, such as `1x1`. */
   readonly tinySize?: string;
-  /** Second at which rendering stopped because rendering costs too much. There are no keyframes after this second. */
+  /**
+   * Second at which rendering stopped because rendering costs too much or the emulator failed. There are no keyframes
+   * after this second.
+   */
   readonly stoppedAt?: number;
 }
 

@@ -15,7 +15,7 @@ export interface PlaybackOptions {
   /** Length of the header line with its line feed, in bytes. */
   readonly headerBytes: number;
   readonly terminal: Pick<PlayTerminal, 'write' | 'end' | 'resize' | 'reset'> &
-    Partial<Pick<PlayTerminal, 'budget'>>;
+    Partial<Pick<PlayTerminal, 'budget' | 'isStopped'>>;
   /** Time of the last event, if known. */
   readonly seconds: number | undefined;
   /** Returns the screen of a keyframe. */
@@ -38,7 +38,7 @@ export interface PlaybackState {
   readonly badLines: number;
   /** True if the recording ends inside a line. */
   readonly isCut: boolean;
-  /** Second at which rendering stopped because the recording costs too much. The screen then stays at this second. */
+  /** Second at which rendering stopped (`PlayTerminal.isStopped`). The screen then stays at this second. */
   readonly stoppedAt: number | undefined;
   /** Error that stopped playback. */
   readonly problem: string | undefined;
@@ -244,13 +244,14 @@ export class Playback {
     const { terminal, onChange } = this.#options;
     const cursor = this.#cursor;
     let text = '';
+    let textAt = 0;
     let wanted = oneMore;
     const flush = async (): Promise<void> => {
       if (text === '') return;
       const written = text;
       text = '';
       await terminal.write(written);
-      this.#noteStop();
+      this.#noteStop(textAt);
       onChange();
     };
     for (
@@ -265,9 +266,12 @@ export class Playback {
       if (action.kind === 'resize') {
         await flush();
         terminal.resize(action.size);
-        this.#noteStop();
+        this.#noteStop(action.seconds);
       }
-      if (action.kind === 'output') text += action.text;
+      if (action.kind === 'output') {
+        if (text === '') textAt = action.seconds;
+        text += action.text;
+      }
       cursor.seconds = action.seconds;
       cursor.next = undefined;
       if (text.length >= WRITE_LENGTH) {
@@ -307,10 +311,10 @@ export class Playback {
     await terminal.reset(frame ?? start.size, screen);
   }
 
-  /** Pauses if the budget for rendering is exhausted. */
-  #noteStop(): void {
-    if (this.#stoppedAt !== undefined || this.#options.terminal.budget?.isExhausted !== true) return;
-    this.#stoppedAt = this.#cursor.seconds;
+  /** Pauses if the terminal has stopped at an event at `seconds` or later. */
+  #noteStop(seconds: number): void {
+    if (this.#stoppedAt !== undefined || this.#options.terminal.isStopped !== true) return;
+    this.#stoppedAt = seconds;
     this.#playing = false;
   }
 

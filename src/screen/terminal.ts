@@ -22,8 +22,13 @@ export interface PlayTerminal {
   /** True if the output so far does not end inside a control sequence. The screen then shows the complete output. */
   readonly isComplete: boolean;
   /**
-   * Writes output. Resolves when the screen shows the output, or when the budget is exhausted. Callers must not start a
-   * write before the previous write has resolved.
+   * True if the screen no longer changes until the next `reset`, because the budget is exhausted or the emulator threw
+   * an error.
+   */
+  readonly isStopped: boolean;
+  /**
+   * Writes output. Resolves when the screen shows the output, or when the terminal has stopped. Callers must not start
+   * a write before the previous write has resolved.
    */
   write(text: string): Promise<void>;
   /** Shows an incomplete control string as text at the end of the session. */
@@ -67,6 +72,7 @@ export function createTerminal({
   let charge: (text: string) => void;
   let emulator: Emulator;
   let filter: ControlFilter;
+  let hasFailed = false;
   open(first);
   function open(size: ScreenSize): void {
     const { columns, rows } = shownSize(size);
@@ -82,16 +88,21 @@ export function createTerminal({
     });
     emulator.unicode.register(CLUSTER_WIDTHS);
     emulator.unicode.activeVersion = CLUSTER_WIDTHS.version;
+    hasFailed = false;
+    catchFailures(emulator, () => {
+      hasFailed = true;
+    });
     budget.spent += columns * rows;
     charge = countWork(emulator, budget);
     filter = new ControlFilter({ columns, rows, isLines });
   }
+  const isStopped = (): boolean => hasFailed || budget.isExhausted;
   const show = async (text: string): Promise<void> => {
     const written = text.replaceAll(MARKS, '$1');
     const cells = emulator.cols * emulator.rows;
     const length = SHORTEST_SEQUENCE * Math.floor(SLICE_WORK / cells);
     const slice = Math.max(MIN_SLICE, Math.min(MAX_SLICE, length));
-    for (let start = 0; start < written.length && !budget.isExhausted; start += MAX_QUEUED)
+    for (let start = 0; start < written.length && !isStopped(); start += MAX_QUEUED)
       await writeSlices(emulator, charge, written.slice(start, start + MAX_QUEUED), slice);
   };
   return {
@@ -107,15 +118,23 @@ export function createTerminal({
     get isComplete() {
       return filter.isComplete;
     },
+    get isStopped() {
+      return isStopped();
+    },
     write: (text) => show(filter.push(text)),
     end: () => show(filter.end()),
     resize(size) {
       const { columns, rows } = shownSize(size);
       const cells = Math.max(columns, emulator.cols) * Math.max(rows, emulator.rows);
-      if (!budget.spend(cells)) return;
+      if (hasFailed || !budget.spend(cells)) return;
       filter.resize(columns, rows);
-      if (columns < emulator.cols) cutRows(emulator, columns);
-      emulator.resize(columns, rows);
+      try {
+        if (columns < emulator.cols) cutRows(emulator, columns);
+        emulator.resize(columns, rows);
+        limitRows(emulator);
+      } catch {
+        hasFailed = true;
+      }
     },
     async reset(size, screen) {
       // NOTE: replace the emulator, because its own reset keeps some state, such as a hidden cursor
@@ -130,8 +149,40 @@ export function createTerminal({
   };
 }
 
+interface InnerParser {
+  parse(text: string): unknown;
+}
+
+/**
+ * Calls `onFailure` for the first error of the emulator, and ignores all later text. Without this, the error would be
+ * thrown in a timer of the emulator: `writeSlices` would never resolve, and the process would exit.
+ *
+ * @throws Error if this version of the emulator lacks the parser
+ */
+function catchFailures(emulator: Emulator, onFailure: () => void): void {
+  const parser = innerValue(emulator, ['_core', '_inputHandler']);
+  if (!isInnerParser(parser)) throw new Error('this version of the terminal emulator has no known parser');
+  const parse = parser.parse.bind(parser);
+  let hasFailed = false;
+  parser.parse = (text) => {
+    if (hasFailed) return undefined;
+    try {
+      return parse(text);
+    } catch {
+      hasFailed = true;
+      onFailure();
+      return undefined;
+    }
+  };
+}
+
+function isInnerParser(value: unknown): value is InnerParser {
+  return typeof value === 'object' && value !== null && 'parse' in value && typeof value.parse === 'function';
+}
+
 interface InnerRows {
   readonly length: number;
+  maxLength: number;
   get(row: number): { resize(columns: number): void } | undefined;
 }
 
@@ -147,6 +198,15 @@ function cutRows(emulator: Emulator, columns: number): void {
     if (!isInnerRows(rows)) continue;
     for (let row = 0; row < rows.length; row += 1) rows.get(row)?.resize(columns);
   }
+}
+
+/**
+ * Sets the maximum number of rows of an empty alternate screen to the rows of the window. After the window becomes
+ * smaller, the emulator keeps the old maximum of this screen, and then throws errors when a program uses the screen.
+ */
+function limitRows(emulator: Emulator): void {
+  const rows = innerValue(emulator, ['_core', 'buffers', 'alt', 'lines']);
+  if (isInnerRows(rows) && rows.length === 0) rows.maxLength = emulator.rows;
 }
 
 function isInnerRows(value: unknown): value is InnerRows {

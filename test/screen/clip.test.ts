@@ -71,8 +71,8 @@ describe('a clip of costly output', () => {
   it('is rejected instead of showing an old screen', async () => {
     const lines = [costly, '[3,"o","later"]'];
     for (const make of [clipSvg, clipStills])
-      await expect(make({ ...clip(0, 5, lines), ...wide })).rejects.toThrow(/too costly to draw/);
-    await expect(clipCast({ ...clip(2, 5, lines), ...wide })).rejects.toThrow(/too costly to draw/);
+      await expect(make({ ...clip(0, 5, lines), ...wide })).rejects.toThrow(/cannot be drawn/);
+    await expect(clipCast({ ...clip(2, 5, lines), ...wide })).rejects.toThrow(/cannot be drawn/);
   });
 
   it('is possible before the costly output', async () => {
