@@ -54,8 +54,12 @@ export function createTerminalFilter(isLines: boolean): ControlFilter {
   });
 }
 
-/** Resets the terminal after playback: colours, hidden cursor, alternate screen, scroll region, charset. */
-export const TERMINAL_RESET = '\x1b[?2026l\x1b[?1049l\x1b[?25h\x1b[?7h\x1b[r\x1b[0m\x1b(B\x0f';
+/**
+ * Resets the terminal after playback: colours, hidden cursor, alternate screen, scroll region, charset, and the modes
+ * that the filter permits.
+ */
+export const TERMINAL_RESET =
+  '\x1b[?2026l\x1b[?1049l\x1b[?25h\x1b[?7h\x1b[4l\x1b[20l\x1b[?1l\x1b[?5l\x1b[?6l\x1b[?45l\x1b>\x1b[r\x1b[0m\x1b(B\x0f';
 
 function isSafe(name: string, parameters: string): boolean {
   const isPrivate = name.startsWith('?');

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { createTerminalFilter } from '../../src/cli/safe-terminal.ts';
+import { createTerminalFilter, TERMINAL_RESET } from '../../src/cli/safe-terminal.ts';
 
 const shown = (text: string): string => createTerminalFilter(false).push(text);
 
@@ -33,6 +33,20 @@ describe('the terminal filter', () => {
     ['sequence that never ends', `\x1b[${'1;'.repeat(400)}m`],
   ])('drops %s', (_name, sequence) => {
     expect(shown(`a${sequence}b`)).toBe('ab');
+  });
+
+  it.each([
+    ['insert mode', '\x1b[4h', '\x1b[4l'],
+    ['line feed as new line', '\x1b[20h', '\x1b[20l'],
+    ['application cursor keys', '\x1b[?1h', '\x1b[?1l'],
+    ['application keypad', '\x1b=', '\x1b>'],
+    ['reverse video', '\x1b[?5h', '\x1b[?5l'],
+    ['origin mode', '\x1b[?6h', '\x1b[?6l'],
+    ['no wrap-around', '\x1b[?7l', '\x1b[?7h'],
+    ['reverse wrap-around', '\x1b[?45h', '\x1b[?45l'],
+  ])('passes %s, and the reset after playback ends this mode', (_mode, start, end) => {
+    expect(shown(start)).toBe(start);
+    expect(TERMINAL_RESET).toContain(end);
   });
 
   it('does not let a string hide behind an escape inside it', () => {
