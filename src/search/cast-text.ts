@@ -62,7 +62,8 @@ export class CastText {
     this.#budget.allow(line.length);
     try {
       if (this.#journal === undefined) this.#begin(line);
-      else if (line !== '' && line.length <= MAX_LINE) this.#event(this.#journal, line);
+      else if (line.length > MAX_LINE) this.#isDamaged = true;
+      else if (line !== '') this.#event(this.#journal, line);
     } catch (error) {
       if (!(error instanceof WireError)) throw error;
       this.#isDamaged = true;

@@ -34,6 +34,16 @@ function pieces(length: number): readonly string[] {
 
 const apc = (text: string): string => `\x1b_${text}\x1b\\`;
 
+describe('a line of more than 64 Mi characters', () => {
+  it('makes the text incomplete', () => {
+    const cast = new CastText({ onRow: () => undefined });
+    for (const line of castOf(['one'])) cast.line(line);
+    expect(cast.isPartial).toBe(false);
+    cast.line('x'.repeat(64 * 1024 ** 2 + 1));
+    expect(cast.isPartial).toBe(true);
+  });
+});
+
 describe('consecutive control strings', () => {
   it.each([1, 2, 3, 4, 5, 8, 15, 17, 19])('of %i characters are also joined', (length) => {
     const strings = pieces(length).map(apc);
