@@ -58,8 +58,16 @@ const MAX_UNPACKED = 8;
 async function unpack(text: string | undefined, name: string, bytes: number): Promise<Uint8Array> {
   if (text === undefined) throw new Error(`this file is incomplete: ${name} is missing`);
   const stream = new Blob([decodeBase64(text)]).stream().pipeThrough(new DecompressionStream('gzip'));
-  const piece = new Uint8Array(await new Response(stream).arrayBuffer());
-  if (piece.length !== bytes)
-    throw new Error(`this file was changed: ${name} has ${piece.length} bytes instead of ${bytes}`);
+  const piece = new Uint8Array(bytes);
+  let length = 0;
+  // a compressed piece of some kilobytes can contain gigabytes, so reading stops at the required length
+  for await (const chunk of stream) {
+    if (length + chunk.length > bytes)
+      throw new Error(`this file was changed: ${name} has more than ${bytes} bytes`);
+    piece.set(chunk, length);
+    length += chunk.length;
+  }
+  if (length !== bytes)
+    throw new Error(`this file was changed: ${name} has ${length} bytes instead of ${bytes}`);
   return piece;
 }
