@@ -139,6 +139,7 @@ const ALLOWED: Record<string, readonly string[]> = {
     'errors',
   ],
   cli: [
+    'async',
     'bundle',
     'safe-text',
     'compose',

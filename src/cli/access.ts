@@ -6,7 +6,7 @@ import { TailcastError } from '../errors.ts';
 import { parseDuration } from '../tailnet/access-rules.ts';
 import { contextPortal } from './context-archive.ts';
 import { formatDuration, plain, print, printJson } from './output.ts';
-import { requestApi } from './recorder-archive.ts';
+import { decodeBody, requestApi } from './recorder-archive.ts';
 
 const REQUEST = z.object({
   id: z.string(),
@@ -97,7 +97,7 @@ async function openCalls(options: Options, context: CommandContext): Promise<Cal
       method,
       headers,
     });
-    return response.json();
+    return decodeBody(response, base.address, z.unknown());
   };
 }
 

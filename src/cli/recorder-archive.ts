@@ -2,6 +2,7 @@
 import { STATUS_CODES } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
+import { readBounded } from '../async/read-bounded.ts';
 import { decodeRecording, type ListedRecording } from '../wire/recorder-api/recording.ts';
 import { TRUST_LEVELS } from '../wire/recorder-api/recording-status.ts';
 import { jsonOrUndefined } from '../wire/json-value.ts';
@@ -69,7 +70,7 @@ export function openRecorderArchive(base: string, signal: AbortSignal): Archive 
         const asked = AbortSignal.any([signal, stop]);
         const path = `recordings/${encodeURIComponent(id)}/cast`;
         const response = await requestApi(base, path, { view: '1' }, asked, { headers });
-        return collect(response, base, asked);
+        return collect(response, base, asked, end - start);
       },
     }),
     withSources: (recording, use) => use(sourcesAt(base, recording, signal)),
@@ -239,13 +240,14 @@ export async function fetchJson<Schema extends z.ZodType>(
   return decodeBody(await requestApi(base, path, query, signal), base, schema);
 }
 
-async function decodeBody<Schema extends z.ZodType>(
+/** @throws TailcastError `RECORDER_UNREACHABLE` for a body that is too large or that `schema` rejects */
+export async function decodeBody<Schema extends z.ZodType>(
   response: Response,
   base: string,
   schema: Schema,
 ): Promise<z.infer<Schema>> {
   const bytes = await collect(response, base);
-  return decodeDocument(jsonOrUndefined(new TextDecoder().decode(bytes)), base, schema);
+  return decodeDocument(jsonOrUndefined(textOf(bytes)), base, schema);
 }
 
 /** @throws TailcastError `RECORDER_UNREACHABLE` for a document that `schema` rejects */
@@ -286,8 +288,8 @@ export async function requestApi(
 
 async function failureOf(response: Response, base: string): Promise<TailcastError> {
   const { status } = response;
-  const body = (await response.text().catch(() => '')).slice(0, MAX_FAILURE);
-  const { message, code, details } = FAILURE.safeParse(jsonOrUndefined(body)).data ?? {};
+  const body = await collect(response, base, undefined, MAX_FAILURE).catch(() => undefined);
+  const { message, code, details } = FAILURE.safeParse(jsonOrUndefined(textOf(body))).data ?? {};
   const cause = details?.causes?.find(({ reason }) => reason === 'TailcastCode')?.message;
   // the response may come from another server, for example a proxy, and its text must not control the terminal
   const detail = message === undefined ? undefined : plain(message);
@@ -325,9 +327,23 @@ export async function* readBody(
   }
 }
 
-async function collect(response: Response, base: string, signal?: AbortSignal): Promise<Uint8Array> {
-  return Buffer.concat(await Array.fromAsync(readBody(response, base, signal)));
+/** @throws TailcastError `RECORDER_UNREACHABLE` for a body that is larger than `maxBytes` */
+function collect(
+  response: Response,
+  base: string,
+  signal?: AbortSignal,
+  maxBytes = MAX_DOCUMENT,
+): Promise<Uint8Array> {
+  const tooLarge = (): Error => unreachable(base, 'the response is too large');
+  return readBounded(readBody(response, base, signal), maxBytes, tooLarge);
 }
+
+function textOf(bytes: Uint8Array | undefined): string {
+  return new TextDecoder().decode(bytes);
+}
+
+/** Maximum size of a document, in bytes: more than the largest transcript or page of a recorder. */
+const MAX_DOCUMENT = 64 * 1024 * 1024;
 
 /** Maximum size of an error body, in bytes. */
 const MAX_FAILURE = 16_384;

@@ -91,8 +91,7 @@ async function openOrders(
   readonly post: (action: OrderAction, query?: Readonly<Record<string, string>>) => Promise<void>;
 }> {
   const { recorderOrContextAddress } = await import('./open-archive.ts');
-  const { decodeDocument, fetchJson, openRecorderArchive, requestApi } =
-    await import('./recorder-archive.ts');
+  const { decodeBody, fetchJson, openRecorderArchive, requestApi } = await import('./recorder-archive.ts');
   const base = await recorderOrContextAddress(options, context);
   const { signal } = context;
   const { id } = await openRecorderArchive(base, signal).find(given);
@@ -102,7 +101,7 @@ async function openOrders(
     orders: () => fetchJson(base, path, {}, signal, z.object({ isModerated: z.boolean() })),
     async post(action, query = {}) {
       const response = await requestApi(base, `${path}/${action}`, query, signal, { method: 'POST' });
-      decodeDocument(await response.json(), base, z.object({ confirmed: z.literal(true) }));
+      await decodeBody(response, base, z.object({ confirmed: z.literal(true) }));
     },
   };
 }

@@ -26,15 +26,30 @@ let server: Server;
 let base: string;
 let folder: string;
 /** Response by path, or one response for all paths. */
-let respond: (path: string) => { readonly status?: number; readonly body: unknown };
+let respond: (path: string) => {
+  readonly status?: number;
+  readonly body: unknown;
+  /** True if the body is repeated until the client closes the connection. */
+  readonly isEndless?: boolean;
+};
 
 beforeEach(async () => {
   folder = mkdtempSync(join(tmpdir(), 'tailcast-hostile-'));
   respond = respondHostile;
   server = createServer((request, response) => {
-    const { status = 200, body } = respond(new URL(request.url ?? '/', 'http://recorder').pathname);
+    const {
+      status = 200,
+      body,
+      isEndless,
+    } = respond(new URL(request.url ?? '/', 'http://recorder').pathname);
     response.writeHead(status, { 'content-type': 'application/json' });
-    response.end(typeof body === 'string' ? body : JSON.stringify(body));
+    const text = typeof body === 'string' ? body : JSON.stringify(body);
+    if (isEndless !== true) return void response.end(text);
+    const repeat = (): void => {
+      while (!response.destroyed && response.write(text));
+    };
+    response.on('drain', repeat);
+    repeat();
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   base = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
@@ -172,6 +187,13 @@ describe('a hostile recorder', () => {
         expectHarmless(ran);
       }
     }
+  });
+
+  it.each([200, 500])('gets a sentence for a response %i without an end', async (status) => {
+    respond = () => ({ status, body: ' '.repeat(1024 ** 2), isEndless: true });
+    const ran = await run(['ls']);
+    expect(ran.stderr).toMatch(/^tailcast: the recorder .*RECORDER_UNREACHABLE/ms);
+    expect(ran.stderr).toContain(status === 200 ? 'the response is too large' : 'it answered 500');
   });
 
   it.each([
