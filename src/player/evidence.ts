@@ -4,7 +4,7 @@
  * because they would prevent the page from showing the verdict.
  */
 import type { CheckedEvidence } from '../wire/recorder-api/checked-evidence.ts';
-import { isRecord } from '../wire/is-record.ts';
+import { hasFields, isRecord, isTexts, mayHaveFields } from '../wire/is-record.ts';
 import { decodeRecording, type ListedRecording } from '../wire/recorder-api/recording.ts';
 import type { Trust } from '../wire/recorder-api/recording-status.ts';
 import { bytesAt, readJson } from './archive.ts';
@@ -80,48 +80,46 @@ function decodeEvidence(body: unknown): Evidence | undefined {
   };
 }
 
-type Fields = Readonly<Record<string, unknown>>;
-
 const VERDICTS: ReadonlySet<unknown> = new Set(['verified', 'unverified', 'failed', 'none', 'running']);
 
 function isChecked(value: unknown): value is CheckedEvidence {
   return (
     isRecord(value) &&
     VERDICTS.has(value['verdict']) &&
-    isText(value['checkedAt']) &&
+    hasFields(value, 'string', 'checkedAt') &&
     Array.isArray(value['findings']) &&
-    value['findings'].every((finding) => isRecord(finding) && areTexts(finding, 'code', 'message'))
+    value['findings'].every((finding) => isRecord(finding) && hasFields(finding, 'string', 'code', 'message'))
   );
 }
 
 function isSigner(value: unknown): value is NonNullable<CheckedEvidence['signedBy']> {
   return (
     isRecord(value) &&
-    areTexts(value, 'key', 'owner', 'log') &&
-    typeof value['entry'] === 'number' &&
+    hasFields(value, 'string', 'key', 'owner', 'log') &&
+    hasFields(value, 'number', 'entry') &&
     (value['adopted'] === undefined || isAdopted(value['adopted']))
   );
 }
 
 function isAdopted(value: unknown): boolean {
-  return isRecord(value) && areTexts(value, 'key', 'log') && typeof value['entry'] === 'number';
+  return isRecord(value) && hasFields(value, 'string', 'key', 'log') && hasFields(value, 'number', 'entry');
 }
 
 function isSession(value: unknown): value is SessionFacts {
   return (
     isRecord(value) &&
-    mayBeTexts(value, 'user', 'path') &&
-    mayBeList(value['groups']) &&
-    mayBeList(value['argv'])
+    mayHaveFields(value, 'string', 'user', 'path') &&
+    mayBeTexts(value['groups']) &&
+    mayBeTexts(value['argv'])
   );
 }
 
 function isGap(value: unknown): value is Gap {
   return (
     isRecord(value) &&
-    typeof value['at'] === 'number' &&
-    isText(value['reason']) &&
-    (value['bytes'] === undefined || typeof value['bytes'] === 'number')
+    hasFields(value, 'number', 'at') &&
+    hasFields(value, 'string', 'reason') &&
+    mayHaveFields(value, 'number', 'bytes')
   );
 }
 
@@ -130,17 +128,23 @@ function isRecording(value: unknown): value is ListedRecording {
 }
 
 function isStoredEvent(value: unknown): value is StoredEvent {
-  if (!isRecord(value) || !isRecord(value['event']) || !mayBeTexts(value, 'trust', 'trustReason'))
+  if (
+    !isRecord(value) ||
+    !isRecord(value['event']) ||
+    !mayHaveFields(value, 'string', 'trust', 'trustReason')
+  )
     return false;
   const { timestamp, source, request, kubernetes } = value['event'];
   return (
     typeof timestamp === 'number' &&
-    mayBeTexts(value['event'], 'action') &&
+    mayHaveFields(value['event'], 'string', 'action') &&
     (source === undefined ||
-      (isRecord(source) && mayBeTexts(source, 'node', 'nodeUser') && mayBeList(source['nodeTags']))) &&
-    (request === undefined || (isRecord(request) && mayBeTexts(request, 'method', 'path'))) &&
+      (isRecord(source) &&
+        mayHaveFields(source, 'string', 'node', 'nodeUser') &&
+        mayBeTexts(source['nodeTags']))) &&
+    (request === undefined || (isRecord(request) && mayHaveFields(request, 'string', 'method', 'path'))) &&
     (kubernetes === undefined ||
-      (isRecord(kubernetes) && mayBeTexts(kubernetes, 'Verb', 'Resource', 'Namespace', 'Name')))
+      (isRecord(kubernetes) && mayHaveFields(kubernetes, 'string', 'Verb', 'Resource', 'Namespace', 'Name')))
   );
 }
 
@@ -152,18 +156,6 @@ function numberOf(value: unknown): number {
   return typeof value === 'number' ? value : 0;
 }
 
-function isText(value: unknown): value is string {
-  return typeof value === 'string';
-}
-
-function areTexts(value: Fields, ...names: readonly string[]): boolean {
-  return names.every((name) => isText(value[name]));
-}
-
-function mayBeTexts(value: Fields, ...names: readonly string[]): boolean {
-  return names.every((name) => value[name] === undefined || isText(value[name]));
-}
-
-function mayBeList(value: unknown): boolean {
-  return value === undefined || (Array.isArray(value) && value.every(isText));
+function mayBeTexts(value: unknown): boolean {
+  return value === undefined || isTexts(value);
 }

@@ -12,7 +12,7 @@ import {
 } from './recording-status.ts';
 
 import type { ReviewSummary } from './review.ts';
-import { isRecord } from '../is-record.ts';
+import { hasFields, isRecord, isTexts, mayHaveFields } from '../is-record.ts';
 
 export type RecordingKind = 'exec' | 'attach' | 'ssh' | 'unknown';
 
@@ -143,11 +143,11 @@ export function decodeRecording(value: unknown): ListedRecording | undefined {
 function isListed(value: unknown): value is ListedRecording {
   return (
     isRecord(value) &&
-    has(value, 'string', 'key', 'state', 'startedAt', 'kind') &&
+    hasFields(value, 'string', 'key', 'state', 'startedAt', 'kind') &&
     typeof value['id'] === 'string' &&
     ID.test(value['id']) &&
-    has(value, 'number', 'bytes', 'width', 'height') &&
-    mayHave(
+    hasFields(value, 'number', 'bytes', 'width', 'height') &&
+    mayHaveFields(
       value,
       'string',
       'command',
@@ -162,7 +162,7 @@ function isListed(value: unknown): value is ListedRecording {
     ) &&
     isResult(value['result']) &&
     isTrust(value['trust']) &&
-    mayHave(value, 'number', 'durationSeconds') &&
+    mayHaveFields(value, 'number', 'durationSeconds') &&
     isSource(value['source']) &&
     isNode(value['destination']) &&
     (value['kubernetes'] === undefined || isPod(value['kubernetes'])) &&
@@ -179,35 +179,26 @@ function isResult(value: unknown): boolean {
 }
 
 function isNode(value: unknown): value is Readonly<Record<string, unknown>> {
-  return isRecord(value) && has(value, 'string', 'node', 'nodeId');
+  return isRecord(value) && hasFields(value, 'string', 'node', 'nodeId');
 }
 
 function isSource(value: unknown): boolean {
-  if (!isNode(value) || !mayHave(value, 'string', 'user')) return false;
-  const { tags } = value;
-  return tags === undefined || (Array.isArray(tags) && tags.every((tag) => typeof tag === 'string'));
+  return (
+    isNode(value) &&
+    mayHaveFields(value, 'string', 'user') &&
+    (value['tags'] === undefined || isTexts(value['tags']))
+  );
 }
 
 function isPod(value: unknown): boolean {
-  return isRecord(value) && has(value, 'string', 'namespace', 'pod', 'container');
+  return isRecord(value) && hasFields(value, 'string', 'namespace', 'pod', 'container');
 }
 
 function isReview(value: unknown): boolean {
   return (
     isRecord(value) &&
-    has(value, 'number', 'comments') &&
-    mayHave(value, 'string', 'reviewedBy') &&
-    Array.isArray(value['tags']) &&
-    value['tags'].every((tag) => typeof tag === 'string')
+    hasFields(value, 'number', 'comments') &&
+    mayHaveFields(value, 'string', 'reviewedBy') &&
+    isTexts(value['tags'])
   );
-}
-
-type Fields = Readonly<Record<string, unknown>>;
-
-function has(value: Fields, type: 'string' | 'number', ...names: readonly string[]): boolean {
-  return names.every((name) => typeof value[name] === type);
-}
-
-function mayHave(value: Fields, type: 'string' | 'number', ...names: readonly string[]): boolean {
-  return names.every((name) => value[name] === undefined || typeof value[name] === type);
 }
