@@ -76,18 +76,7 @@ export function createTerminal({
   open(first);
   function open(size: ScreenSize): void {
     const { columns, rows } = shownSize(size);
-    emulator = new Emulator({
-      cols: columns,
-      rows,
-      scrollback: 0,
-      // NOTE: this turns off the rewrapping of lines at a resize. Without scrollback, the emulator's rewrapping
-      // miscounts rows. A later sequence then throws in a timer of the emulator, and the process exits.
-      windowsPty: { backend: 'winpty', buildNumber: 1 },
-      allowProposedApi: true,
-      logLevel: 'off',
-    });
-    emulator.unicode.register(CLUSTER_WIDTHS);
-    emulator.unicode.activeVersion = CLUSTER_WIDTHS.version;
+    emulator = createEmulator(columns, rows);
     hasFailed = false;
     catchFailures(emulator, () => {
       hasFailed = true;
@@ -147,6 +136,22 @@ export function createTerminal({
     },
     dispose: () => emulator.dispose(),
   };
+}
+
+function createEmulator(cols: number, rows: number): Emulator {
+  const emulator = new Emulator({
+    cols,
+    rows,
+    scrollback: 0,
+    // NOTE: this turns off the rewrapping of lines at a resize. Without scrollback, the emulator's rewrapping
+    // miscounts rows. A later sequence then throws in a timer of the emulator, and the process exits.
+    windowsPty: { backend: 'winpty', buildNumber: 1 },
+    allowProposedApi: true,
+    logLevel: 'off',
+  });
+  emulator.unicode.register(CLUSTER_WIDTHS);
+  emulator.unicode.activeVersion = CLUSTER_WIDTHS.version;
+  return emulator;
 }
 
 interface InnerParser {
