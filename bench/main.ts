@@ -65,7 +65,7 @@ const folderOf = (option: string): string | undefined => {
 };
 const profiles = folderOf('profile');
 const before = folderOf('before');
-/** Peers to run; undefined: all of them. With `--before`, the counterparts of these peers also run. */
+/** Proxies to measure; undefined: all of them. With `--before`, their versions of the earlier checkout also run. */
 const only = args
   .find((arg) => arg.startsWith('--peers='))
   ?.slice('--peers='.length)

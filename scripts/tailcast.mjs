@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 
 // Entry point of the installed command. With a supported Node version, the command runs in this process. With an older
-// version, this file starts the command with the Node version of the project, forwards signals, and exits with the
+// Node version, this file starts the command with the Node version of the project, forwards signals, and exits with the
 // command's exit code.
 const [major, minor] = process.versions.node.split('.').map(Number);
 if (major > 22 || (major === 22 && minor >= 19)) await import('../dist/main.js');

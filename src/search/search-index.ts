@@ -60,8 +60,8 @@ interface Place {
 
 /**
  * Returns the names under which viewer rules can list a namespace: `<name>`, and `<cluster>/<name>` for a session with
- * a cluster. A `<name>` that contains a slash is left out, because a forged header could otherwise imitate a namespace
- * of another cluster.
+ * a cluster. A `<name>` that contains a slash is left out, because an uploader could choose a name that equals
+ * `<cluster>/<name>` of another cluster.
  */
 export function ruledNamespaces(place: Place): readonly string[] {
   const { namespace = '' } = place;

@@ -59,7 +59,7 @@ export default function setUp(): (() => void) | undefined {
   };
 }
 
-/** Removes a folder. Only prints an error, because a process may still write to the folder. */
+/** Removes a folder. Prints an error instead of throwing it, because a process may still write to the folder. */
 function removeAll(folder: string): void {
   try {
     rmSync(folder, { recursive: true, force: true, maxRetries: 3 });

@@ -219,8 +219,8 @@ export function describePart(meta: SpoolMeta): SessionPart {
 }
 
 /**
- * Returns a key that is one nanosecond later. Used if the store already has a recording with the key, for example a
- * copied one.
+ * Returns a key with a time that is one nanosecond later. Used if the store already has a recording with the given
+ * key, for example a copy.
  */
 function nextKey(key: RecordingKey): RecordingKey {
   return { nodeId: key.nodeId, time: formatTime((parseTime(key.time) ?? 0n) + 1n) };

@@ -33,7 +33,7 @@ const MAX_UNINDEXED = 2000;
 /** The index and all uploads at one moment. */
 export interface IndexedState {
   readonly index: Pick<SessionIndex, 'list'>;
-  /** Uploads of the store and of other recorders. */
+  /** Uploads in the store, and uploads of other recorders. */
   readonly uploads: MergedUploads;
   /** Sessions within the scope that are not in the index, newest first. */
   readonly unindexed: readonly Candidate[];

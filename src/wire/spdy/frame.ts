@@ -259,7 +259,7 @@ function finishControl(frame: ControlFrame, events: SpdyEvent[]): undefined {
   events.push(decodeControl(frame.type, frame.flags, frame.payload));
 }
 
-/** Allowed flags and length of a control type. The length is exact, or a minimum. */
+/** Allowed flags and length of a control type. The length is a minimum if `open` is true. */
 const SHAPES: ReadonlyMap<
   number,
   { readonly flags: number; readonly bytes: number; readonly open: boolean }

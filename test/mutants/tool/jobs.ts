@@ -56,7 +56,7 @@ export interface TestCoverage {
 export interface Coverage {
   readonly file: string;
   readonly keys: readonly string[];
-  /** Indexes in `keys` of the changes whose code is executed while files are loaded. */
+  /** Mutants (as indexes in `keys`) in code that runs while a file is loaded. */
   readonly load: readonly number[];
   readonly tests: readonly TestCoverage[];
   /** Tests that fail without a change. */

@@ -1,4 +1,4 @@
-/** Clients in languages other than Go: each has a folder in the cache of the peers, and is built once. */
+/** Clients in languages other than Go. Each client is built once, in its own folder of the cache for peer programs. */
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
