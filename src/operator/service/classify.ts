@@ -104,7 +104,7 @@ export function tagsIn(annotations: Readonly<Record<string, string>>): readonly 
 /** Returns the problem with the hostname or the tags in the annotations, or undefined. */
 export function problemOfNames(annotations: Readonly<Record<string, string>>): string | undefined {
   const hostname = annotations[ANNOTATIONS.hostname];
-  if (hostname !== undefined && !isDnsLabel(hostname.toLowerCase())) {
+  if (hostname !== undefined && !isAnyCaseLabel(hostname)) {
     return (
       `${ANNOTATIONS.hostname}: ${JSON.stringify(hostname)} is not a DNS label: at most 63 letters, digits ` +
       'and hyphens, beginning and ending with a letter or digit'
@@ -161,11 +161,12 @@ function isLocal(address: string): boolean {
  */
 function isFullName(name: string): boolean {
   const labels = name.replace(/\.$/, '').split('.');
-  return (
-    labels.join('.').length <= 253 &&
-    labels.length >= 3 &&
-    labels.every((label) => isDnsLabel(label.toLowerCase()))
-  );
+  return labels.join('.').length <= 253 && labels.length >= 3 && labels.every(isAnyCaseLabel);
+}
+
+/** True for a DNS label of ASCII letters. NOTE: `toLowerCase` turns some other letters, such as U+212A, into ASCII. */
+function isAnyCaseLabel(text: string): boolean {
+  return /^[\x20-\x7e]*$/.test(text) && isDnsLabel(text.toLowerCase());
 }
 
 function withDot(name: string): string {

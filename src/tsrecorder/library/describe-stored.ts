@@ -1,5 +1,4 @@
 /** Describes recordings in the store. */
-import { createHash } from 'node:crypto';
 import { replaceSecrets } from '../../secrets.ts';
 import { TailcastError, errorReason } from '../../errors.ts';
 import { MAX_HEADER_LENGTH } from '../../wire/asciicast/header.ts';
@@ -27,9 +26,6 @@ export type TrustOf = (sidecar: string | undefined, key: string, bytes: number) 
  */
 const MAX_CACHED_LENGTH = 64 * 1024 ** 2;
 
-/** Number of hexadecimal digits of the identity in a version. */
-const IDENTITY_DIGITS = 16;
-
 /** Describes a stored recording. Returns undefined if the recording was removed. */
 export type Describe = (recording: StoredRecording) => Promise<DescribedPart | undefined>;
 
@@ -46,7 +42,8 @@ export function createDescriber(store: ReadableStore, maxCached: number, trustOf
     const stat = listed ?? (await store.stat(key, 'cast'));
     if (stat === undefined) return undefined;
     const version = versionOf(stat, hasSidecar);
-    const cached = cache.get(id, version);
+    const of = `${version} ${stat.identity}`;
+    const cached = cache.get(id, of);
     if (cached !== undefined) return cached;
     let described: DescribedPart;
     try {
@@ -67,7 +64,7 @@ export function createDescriber(store: ReadableStore, maxCached: number, trustOf
       // A failure of the store or the disk does not mean that the recording is damaged, so do not cache the result.
       if (error instanceof Error && 'code' in error) return described;
     }
-    cache.set(id, version, described);
+    cache.set(id, of, described);
     return described;
   };
 }
@@ -79,7 +76,7 @@ export function createDescriber(store: ReadableStore, maxCached: number, trustOf
 class DescriptionCache {
   readonly #entries = new Map<
     string,
-    { readonly version: string; readonly described: DescribedPart; readonly length: number }
+    { readonly of: string; readonly described: DescribedPart; readonly length: number }
   >();
   readonly #maxCount: number;
   #length = 0;
@@ -88,16 +85,16 @@ class DescriptionCache {
     this.#maxCount = maxCount;
   }
 
-  /** @param version current version of the recording. A cached description of another version is not returned */
-  get(id: string, version: string): DescribedPart | undefined {
+  /** @param of current version of the recording. A cached description of another version is not returned */
+  get(id: string, of: string): DescribedPart | undefined {
     const entry = this.#entries.get(id);
-    return entry?.version === version ? entry.described : undefined;
+    return entry?.of === of ? entry.described : undefined;
   }
 
-  set(id: string, version: string, described: DescribedPart): void {
+  set(id: string, of: string, described: DescribedPart): void {
     this.#drop(id);
     const { length } = JSON.stringify(described);
-    this.#entries.set(id, { version, described, length });
+    this.#entries.set(id, { of, described, length });
     this.#length += length;
     for (const oldest of this.#entries.keys()) {
       if (this.#entries.size <= this.#maxCount && this.#length <= MAX_CACHED_LENGTH) return;
@@ -129,14 +126,8 @@ export function listedVersion({ stat, hasSidecar }: StoredRecording): string | u
   return stat === undefined ? undefined : versionOf(stat, hasSidecar);
 }
 
-/**
- * Returns the version of a recording. It changes with every replacement of the cast, so that a play index or the search
- * index never contains the text of another cast. Writers of the store can choose length and time, but not `identity`.
- */
-function versionOf({ bytes, modifiedAtMs, identity = '' }: ObjectStat, hasSidecar: boolean): string {
-  const replaced = createHash('sha256').update(identity).digest('hex').slice(0, IDENTITY_DIGITS);
-  const time = Math.floor(modifiedAtMs).toString(36);
-  return `${bytes.toString(36)}-${time}-${replaced}${hasSidecar ? 's' : ''}`;
+function versionOf({ bytes, modifiedAtMs }: ObjectStat, hasSidecar: boolean): string {
+  return `${bytes.toString(36)}-${Math.floor(modifiedAtMs).toString(36)}${hasSidecar ? 's' : ''}`;
 }
 
 function isUnknown(error: unknown): boolean {

@@ -86,6 +86,19 @@ describe('what a Service asks for', () => {
       { 'tailscale.com/tailnet-ip': '100.64.0.7', 'tailscale.com/tailnet-fqdn': 'a.lab.ts.net' },
       'only one of',
     ],
+    // toLowerCase turns U+212A into k
+    [
+      'a host name with another K',
+      {},
+      { ...EXPOSED, 'tailscale.com/hostname': '\u212akeys' },
+      'tailscale.com/hostname',
+    ],
+    [
+      'a name with another K',
+      {},
+      { 'tailscale.com/tailnet-fqdn': 'db.la\u212a.ts.net' },
+      'tailscale.com/tailnet-fqdn',
+    ],
     ['a short name', {}, { 'tailscale.com/tailnet-fqdn': 'db' }, 'tailscale.com/tailnet-fqdn: "db"'],
     [
       'what is no address',

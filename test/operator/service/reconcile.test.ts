@@ -398,6 +398,10 @@ describe('a Service that is exposed', () => {
     bench.startPod('ts-web-x7k2p-0');
     await settle(run);
     expect(condition()).toMatchObject({ status: 'True' });
+    // the API server rejects a change of this field
+    expect(bench.object(`${SETS}/ts-web-x7k2p`)?.['spec']).toMatchObject({
+      podManagementPolicy: 'OrderedReady',
+    });
   });
 });
 
