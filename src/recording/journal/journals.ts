@@ -57,7 +57,7 @@ interface Left extends EndJournal {
   readonly sinceUnixMs: number;
   /** Number of bytes that a call of `events.left` has announced. */
   announced: number;
-  readonly events: LateEvents | undefined;
+  events: LateEvents | undefined;
   taken: boolean;
   state: 'waiting' | 'offered';
 }
@@ -211,6 +211,7 @@ export class Journals {
       if (error instanceof JournalError && error.problem === 'newer') this.#leaveToNewer(left.paths, error);
       else await this.#setAside(left.paths, errorText(error));
       this.#left.delete(journalName(left));
+      this.#disk.give(left.user, left.bytes);
       reportLost(left, 0);
       return;
     }
@@ -223,11 +224,16 @@ export class Journals {
       );
     if (content === undefined || content.rest.bytes.length === 0) return left.remove();
     const { head, rest } = content;
-    left.state = 'offered';
     this.#disk.give(left.user, left.bytes);
     left.user = userOf(head);
     this.#disk.keep(left.user, left.bytes);
+    // Only the head names the user of a file of a stopped process.
+    if (!this.#deliverer.hasRoom(left.bytes, left.user)) return;
+    left.state = 'offered';
     const events = left.events ?? this.#options.eventsOf(head);
+    const announced = left.events !== undefined;
+    left.events = events;
+    left.announced = rest.bytes.length;
     const { sessionId, recorders } = head;
     this.#deliverer.take({
       sessionId,
@@ -238,7 +244,7 @@ export class Journals {
       events,
       journal: left,
       waitedMs: Math.max(0, this.#options.unixMs() - left.sinceUnixMs),
-      announced: left.events !== undefined,
+      announced,
     });
   }
 

@@ -329,6 +329,33 @@ describe('journals of an earlier process', () => {
   });
 });
 
+describe('the tails of a stopped process', () => {
+  it('wait without an event if the share of their user is full', async () => {
+    await leaveSession();
+    const journals = await open();
+    const users: string[] = [];
+    const deliverer = createDeliverer();
+    journals.start({
+      hasRoom: (_bytes, user) => users.push(user) > 0 && user === '',
+      take: (end) => deliverer.take(end),
+    });
+    await journals.look();
+    expect(users).toEqual(['', 'alice']);
+    expect([deliverer.ends.length, journals.left]).toEqual([0, 1]);
+  });
+
+  it('are announced once, also if the deliverer returns them', async () => {
+    await leaveSession();
+    const journals = await open();
+    const deliverer = createDeliverer();
+    journals.start(deliverer);
+    await journals.look();
+    deliverer.ends[0]!.journal!.wait();
+    await journals.look();
+    expect(deliverer.ends.map(({ announced }) => announced)).toEqual([false, true]);
+  });
+});
+
 describe('a user whose journals fill the share of the user', () => {
   const MAX_BYTES = 1024 * 1024;
   const bytes = framed(`[0,"o","${'x'.repeat(10_000)}"]\n`);
