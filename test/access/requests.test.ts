@@ -411,6 +411,12 @@ describe('the end of access', () => {
     gateway.caller = user('alice', [{ ...RULE, enforceRecorder: true }]);
     const refusal = await refusalOf(gateway.gate.confirm(admission, peer, signal));
     expect(refusal.message).toContain('must be recorded now');
+    // for example because of a rule that moderates the session
+    const recorded = {
+      ...admission,
+      recording: { mode: 'failClosed', named: { recorders: [], recorderTags: [] } },
+    };
+    await gateway.gate.confirm(recorded as unknown as typeof admission, peer, signal);
   });
 
   it('by a changed grant: an approver or the rule is gone, or the node has another owner', async () => {

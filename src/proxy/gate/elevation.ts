@@ -147,14 +147,19 @@ export async function elevate(
 /** @throws TailcastError as `Elevations.confirm` */
 export async function confirmElevation(
   elevations: Elevations | undefined,
-  elevation: Elevation,
+  admission: { readonly elevation?: Elevation; readonly recording: RecordingPolicy },
   { identity, cluster, access: rules = [], impersonation: own, recording }: Standee,
   signal: AbortSignal,
 ): Promise<void> {
+  const { elevation } = admission;
+  if (elevation === undefined) return;
   if (own === undefined || elevations === undefined) throw new TailcastError('ACCESS_ENDED');
   const now = { identity, cluster, own, rules, recording };
-  await elevations.confirm(elevation, now, signal);
-  if (elevation.writes !== undefined) await elevations.confirm(elevation.writes, now, signal);
+  // Another rule or another access can enforce the recording too.
+  const isRecorded = admission.recording.mode === 'failClosed';
+  for (const each of [elevation, elevation.writes])
+    if (each !== undefined)
+      await elevations.confirm(isRecorded ? { ...each, enforceRecorder: true } : each, now, signal);
 }
 
 /**

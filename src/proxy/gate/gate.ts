@@ -305,10 +305,10 @@ export function createGate(deps: GateDeps): Gate {
     recognise: (request, page, signal) => recognise(deps, { pages, standingOf }, { request, page, signal }),
     async confirm(admission, peer, signal) {
       const identity = await deps.identities.whois(peer, signal, deps.cluster?.service);
-      const { review, impersonation, elevation } = admission;
+      const { review, impersonation } = admission;
       const standee = { identity, cluster: deps.cluster?.name, ...standingOf(identity) };
       if (identity !== admission.identity) assertStillGranted(admission, standee, policy);
-      if (elevation !== undefined) await confirmElevation(deps.elevations, elevation, standee, signal);
+      await confirmElevation(deps.elevations, admission, standee, signal);
       if (review !== undefined) await allow(deps, review, { identity, impersonation }, signal);
     },
   };
