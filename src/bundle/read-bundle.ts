@@ -60,12 +60,16 @@ async function unpack(text: string | undefined, name: string, bytes: number): Pr
   const stream = new Blob([decodeBase64(text)]).stream().pipeThrough(new DecompressionStream('gzip'));
   const piece = new Uint8Array(bytes);
   let length = 0;
-  // a compressed piece of some kilobytes can contain gigabytes, so reading stops at the required length
-  for await (const chunk of stream) {
-    if (length + chunk.length > bytes)
+  // NOTE: not every supported browser can iterate a stream
+  const reader = stream.getReader();
+  for (let next = await reader.read(); !next.done; next = await reader.read()) {
+    // a compressed piece of some kilobytes can contain gigabytes, so reading stops at the required length
+    if (length + next.value.length > bytes) {
+      await reader.cancel();
       throw new Error(`this file was changed: ${name} has more than ${bytes} bytes`);
-    piece.set(chunk, length);
-    length += chunk.length;
+    }
+    piece.set(next.value, length);
+    length += next.value.length;
   }
   if (length !== bytes)
     throw new Error(`this file was changed: ${name} has ${length} bytes instead of ${bytes}`);

@@ -342,8 +342,8 @@ function textOf(bytes: Uint8Array | undefined): string {
   return new TextDecoder().decode(bytes);
 }
 
-/** Maximum size of a document, in bytes: more than the largest transcript or page of a recorder. */
-const MAX_DOCUMENT = 64 * 1024 * 1024;
+/** Maximum size of a document, in bytes: more than the largest transcript or page of events of a recorder. */
+const MAX_DOCUMENT = 256 * 1024 * 1024;
 
 /** Maximum size of an error body, in bytes. */
 const MAX_FAILURE = 16_384;
