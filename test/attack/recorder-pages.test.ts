@@ -37,6 +37,7 @@ it.each([
   { 'sec-fetch-site': 'none' },
   { host: 'localhost', 'user-agent': BROWSER, referer: 'http://localhost/recordings/x' },
   { 'user-agent': 'curl/8.0' },
+  { 'user-agent': 'Mozilla/5.0 (Windows NT; Windows NT 10.0; en-US) WindowsPowerShell/5.1.26100.1' },
   {},
 ])('a read of the own page, of the address bar or of a program with %o is served', async (headers) => {
   expect((await rig.get('/api/v1/recordings', headers)).status).toBe(200);

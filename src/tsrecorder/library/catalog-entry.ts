@@ -25,4 +25,6 @@ export interface CatalogEntry {
   readonly isSeenApart?: true;
   /** Text that identifies the version of the cast; undefined while the cast grows. */
   readonly version: string | undefined;
+  /** Identities of the stored casts, see `ObjectStat.identity`. */
+  readonly identity?: string;
 }

@@ -64,6 +64,8 @@ export function createDescriber(store: ReadableStore, maxCached: number, trustOf
       // A failure of the store or the disk does not mean that the recording is damaged, so do not cache the result.
       if (error instanceof Error && 'code' in error) return described;
     }
+    const { identity } = stat;
+    if (identity !== undefined) described = { ...described, entry: { ...described.entry, identity } };
     cache.set(id, of, described);
     return described;
   };

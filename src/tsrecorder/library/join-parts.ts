@@ -69,6 +69,7 @@ export async function joinParts(
     ...(joined.length === 1 ? {} : { joinedNotes: () => joinNotes(joined) }),
     ...(areSeenAlike(parts.map(({ entry }) => entry.recording)) ? {} : { isSeenApart: true }),
     version: lengths.includes(undefined) ? undefined : lengths.join('-'),
+    identity: ordered.map(({ entry }) => entry.identity).join(' '),
   };
 }
 

@@ -4,11 +4,12 @@
  * indexes are removed. Removed indexes are built again on demand. Play indexes are not evidence.
  *
  * ```
- * <folder>/<id>~<version>.json     StoredIndex
- * <folder>/<id>~<version>.frames   one JSON string per keyframe and line
- * <folder>/<id>~<version>.text     TranscriptDocument, gzip
+ * <folder>/<id>~<hash of the version>.json     StoredIndex
+ * <folder>/<id>~<hash of the version>.frames   one JSON string per keyframe and line
+ * <folder>/<id>~<hash of the version>.text     TranscriptDocument, gzip
  * ```
  */
+import { hash } from 'node:crypto';
 import { BoundedMap } from '../../bounded-map.ts';
 import { readdir, readFile, rename, rm, stat, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -84,6 +85,8 @@ interface Build {
  */
 const PATIENCE_MS = 300;
 const MAX_FAILURES = 1000;
+/** Number of hexadecimal digits of the hash in a file name. */
+const HASH_DIGITS = 32;
 const MAX_IN_MEMORY = 8;
 /** Limits of one request for thumbnails: number of builds that it starts, and size of each recording, in bytes. */
 const MAX_STARTED = 8;
@@ -333,9 +336,13 @@ interface Covered {
  * @throws TailcastError `PLAY_INDEX_UNAVAILABLE` if the session has just started
  */
 function coveredOf(entry: CatalogEntry): Covered {
-  const { recording, version } = entry;
-  if (version !== undefined)
-    return { name: encodeURIComponent(`${recording.id}~${version}`), bytes: castBytes(entry) };
+  const { recording, version, identity = '' } = entry;
+  if (version !== undefined) {
+    // Writers of the store can choose length and time of another cast, but not its identity. A hash, because a version
+    // with many parts would be too long for a file name.
+    const content = hash('sha256', `${version} ${identity}`).slice(0, HASH_DIGITS);
+    return { name: encodeURIComponent(`${recording.id}~${content}`), bytes: castBytes(entry) };
+  }
   const [newest] = growingOf(entry);
   if (newest === undefined) throw new TailcastError('PLAY_INDEX_UNAVAILABLE', 'the session is not over');
   return newest;

@@ -275,7 +275,7 @@ function isOwnPage(
   if (!hosts.acceptsOrigin(origin, host)) return false;
   // A browser sends `none` if the user enters the address.
   if (site !== undefined) return site === 'same-origin' || (site === 'none' && isRead);
-  if (origin !== undefined || agent?.startsWith('Mozilla/') !== true) return true;
+  if (origin !== undefined || agent === undefined || !/^Mozilla\/(?!.*PowerShell)/.test(agent)) return true;
   return hosts.acceptsOrigin(URL.parse(referer ?? '')?.origin ?? 'null', host);
 }
 
