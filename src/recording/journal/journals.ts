@@ -204,31 +204,16 @@ export class Journals {
 
   async #offer(left: Left): Promise<void> {
     if (this.#deliverer?.hasRoom(left.bytes, left.user) !== true) return;
-    let content: LeftContent | undefined;
-    try {
-      content = await readLeft(left.paths, this.#options.key);
-    } catch (error) {
-      if (error instanceof JournalError && error.problem === 'newer') this.#leaveToNewer(left.paths, error);
-      else await this.#setAside(left.paths, errorText(error));
-      this.#left.delete(journalName(left));
-      this.#disk.give(left.user, left.bytes);
-      reportLost(left, 0);
-      return;
-    }
-    for (const { path, reason } of content?.damaged ?? []) await this.#setAside([path], reason);
-    reportLost(left, content?.rest.bytes.length ?? 0);
-    if (content === undefined)
-      this.#options.log.warn(
-        { paths: left.paths },
-        'an empty journal is removed: it has no session and no output',
-      );
-    if (content === undefined || content.rest.bytes.length === 0) return left.remove();
-    const { head, rest } = content;
+    const content = await this.#read(left);
+    if (content === undefined) return;
+    const { head, rest, damaged } = content;
     this.#disk.give(left.user, left.bytes);
     left.user = userOf(head);
     this.#disk.keep(left.user, left.bytes);
     // Only the head names the user of a file of a stopped process.
     if (!this.#deliverer.hasRoom(left.bytes, left.user)) return;
+    // after this, the files cannot be read again
+    for (const { path, reason } of damaged) await this.#setAside([path], reason);
     left.state = 'offered';
     const events = left.events ?? this.#options.eventsOf(head);
     const announced = left.events !== undefined;
@@ -246,6 +231,31 @@ export class Journals {
       waitedMs: Math.max(0, this.#options.unixMs() - left.sinceUnixMs),
       announced,
     });
+  }
+
+  /** Reads a tail. Removes it, or sets its files aside, if they contain no output. */
+  async #read(left: Left): Promise<LeftContent | undefined> {
+    let content: LeftContent | undefined;
+    try {
+      content = await readLeft(left.paths, this.#options.key);
+    } catch (error) {
+      if (error instanceof JournalError && error.problem === 'newer') this.#leaveToNewer(left.paths, error);
+      else await this.#setAside(left.paths, errorText(error));
+      this.#left.delete(journalName(left));
+      this.#disk.give(left.user, left.bytes);
+      reportLost(left, 0);
+      return undefined;
+    }
+    reportLost(left, content?.rest.bytes.length ?? 0);
+    if (content !== undefined && content.rest.bytes.length > 0) return content;
+    for (const { path, reason } of content?.damaged ?? []) await this.#setAside([path], reason);
+    if (content === undefined)
+      this.#options.log.warn(
+        { paths: left.paths },
+        'an empty journal is removed: it has no session and no output',
+      );
+    left.remove();
+    return undefined;
   }
 
   /** Does not rename files in a newer format, so that a process of a newer version can read them. */
