@@ -70,11 +70,12 @@ async function copyWhole(from: string, to: string): Promise<void> {
   await cp(from, to, { recursive: true, filter: (path) => !path.endsWith('/owner') });
 }
 
-/** Returns the tail of the evidence log in the store. */
-async function tailOf(directory: string): Promise<string> {
-  const folder = join(directory, '.evidence', 'tails');
-  const [name = ''] = await readdir(folder).catch(() => []);
-  return name.endsWith('.ndjson') ? readFile(join(folder, name), 'utf8') : '';
+/** Returns the published entries of the evidence log. An entry is in the tail first, and later in a segment. */
+async function logOf(directory: string): Promise<string> {
+  const folder = join(directory, '.evidence');
+  const names = await readdir(folder, { recursive: true }).catch(() => []);
+  const files = names.filter((name) => name.endsWith('.ndjson')).map((name) => join(folder, name));
+  return (await Promise.all(files.map((path) => readFile(path, 'utf8').catch(() => '')))).join('');
 }
 
 const idOf = (path: string): string => path.slice(path.lastIndexOf('/') + 1);
@@ -176,7 +177,7 @@ describe('a recorder that is restarted after a kill', () => {
       };
       const one = await grow('one', 10);
       await grow('two', 10);
-      await until(async () => ((await tailOf(directory)).includes(`,${one}]`) ? true : undefined));
+      await until(async () => ((await logOf(directory)).includes(`,${one}]`) ? true : undefined));
       const exited = once(child, 'exit');
       child.kill('SIGKILL');
       await exited;
