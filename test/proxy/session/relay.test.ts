@@ -9,6 +9,7 @@ import { createWebSocketTap } from '../../../src/recording/tap-websocket.ts';
 import { createSpdyPeer, serverMessage } from '../../support/stream-peers.ts';
 import { SeenSession } from '../../support/tapped-session.ts';
 import { closeRelays, NOTHING, openPair, relayed, tap } from '../../support/relay-rig.ts';
+import { UNTIL_MS } from '../../support/until.ts';
 
 afterEach(closeRelays);
 
@@ -606,5 +607,9 @@ describe('relay with a buffer', () => {
 });
 
 async function until(test: () => boolean, everyMs = 0): Promise<void> {
-  while (!test()) await new Promise((resolve) => setTimeout(resolve, everyMs));
+  const deadlineMs = performance.now() + UNTIL_MS;
+  while (!test()) {
+    if (performance.now() > deadlineMs) throw new Error(`the condition was not met within ${UNTIL_MS} ms`);
+    await new Promise((resolve) => setTimeout(resolve, everyMs));
+  }
 }
