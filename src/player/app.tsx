@@ -4,6 +4,7 @@ import type { JSX } from 'preact';
 import { CommandPalette } from './command-palette.tsx';
 import { CompareView } from './compare-view.tsx';
 import { Icon } from './icon.tsx';
+import logo from './icon.svg?raw';
 import { ListView } from './list-view.tsx';
 import { RecordingView } from './recording-view.tsx';
 import { UnknownPage } from './problem-view.tsx';
@@ -25,7 +26,8 @@ export function App(): JSX.Element {
     <>
       <header>
         <a href="#/" class="brand" aria-label="tailcast recordings">
-          <Brand />
+          {/* an `img` element would delay the first rows, because the browser loads an SVG file as a document */}
+          <div class="logo" dangerouslySetInnerHTML={{ __html: logo }} />
           <span>tailcast</span>
         </a>
         <nav aria-label="Views">
@@ -68,25 +70,4 @@ function View({ route }: { readonly route: Route }): JSX.Element {
         />
       );
   }
-}
-
-/**
- * The same drawing as `icon.svg`, but inline. An `img` element would delay the first rows, because the browser loads an
- * SVG file as a document.
- */
-function Brand(): JSX.Element {
-  return (
-    <svg viewBox="0 0 32 32" width="24" height="24" aria-hidden="true">
-      <rect width="32" height="32" rx="6" fill="#16202c" />
-      <path
-        d="M7 10l6 6-6 6"
-        fill="none"
-        stroke="#6fd3a6"
-        stroke-width="3"
-        stroke-linecap="round"
-        stroke-linejoin="round"
-      />
-      <circle cx="22" cy="21" r="4" fill="#e5534b" />
-    </svg>
-  );
 }

@@ -3,7 +3,7 @@
  *
  * ```
  * /-/recordings                              redirect to /-/recordings/
- * /-/recordings/, icon.svg, assets/<file>    the gateway's own player (`@fastify/static`)
+ * /-/recordings/, assets/<file>              the gateway's own player (`@fastify/static`)
  * /-/recordings/api/v1/…                     a recorder's read API (`recorder-proxy`)
  * /-/recordings/api/v1/recordings/<id>/live  a WebSocket to a recorder (`live-view`)
  * /-/recordings/access.html, api/v1/access/… access requests (`access-routes`)
@@ -151,16 +151,15 @@ function addPages(app: FastifyInstance, playerDirectory: string): void {
       return reply.headers(DATA_HEADERS).header('cache-control', 'no-store').redirect(location, 308);
     },
   });
-  for (const [path, name, isPage] of [
-    ['', 'index.html', true],
-    ['index.html', 'index.html', true],
-    ['access.html', 'access.html', true],
-    ['icon.svg', 'icon.svg', false],
+  for (const [path, name] of [
+    ['', 'index.html'],
+    ['index.html', 'index.html'],
+    ['access.html', 'access.html'],
   ] as const) {
     app.route({
       method: ROUTE_METHODS,
       url: `${PORTAL_PATH}/${path}`,
-      config: { isFile: true, isPage },
+      config: { isFile: true, isPage: true },
       // no ETag: `@fastify/static` derives an ETag from size and time, which may be equal in two builds
       handler: ({ portal }, reply) =>
         sendFile(portal, reply, name, { cacheControl: 'no-cache', hasTag: false }),

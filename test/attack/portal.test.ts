@@ -332,7 +332,7 @@ describe('web pages', () => {
     expect(await page([...link, ['Sec-Fetch-Dest', 'document']])).toMatchObject({ status: 403 });
     expect(await page([...link, ['Origin', 'https://evil.example']])).toMatchObject({ status: 403 });
     expect(await page(link, 'POST')).toMatchObject({ status: 403 });
-    expect(await ask('h1 request', { target: '/-/recordings/icon.svg', fields: link })).toMatchObject({
+    expect(await ask('h1 request', { target: '/-/recordings/assets/icon.svg', fields: link })).toMatchObject({
       status: 403,
     });
   });

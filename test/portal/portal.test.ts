@@ -450,7 +450,13 @@ describe('a live view', () => {
 describe('the page', () => {
   it('is read from the built player, and nothing else next to it', async () => {
     const { ask } = (await openPortalRig()).client('h1');
-    for (const name of ['secret.pem', 'assets/notes.txt', 'assets/index-x.js.br', 'assets', 'icon.svg'])
+    for (const name of [
+      'secret.pem',
+      'assets/notes.txt',
+      'assets/index-x.js.br',
+      'assets',
+      'assets/icon.svg',
+    ])
       expect([name, (await ask({ path: `/-/recordings/${name}` })).status]).toEqual([name, 404]);
     expect((await ask({ path: '/-/recordings/index.html' })).body.toString()).toBe('<!doctype html>');
   });

@@ -1,0 +1,5 @@
+declare module '*.css';
+declare module '*.svg?raw' {
+  const text: string;
+  export default text;
+}
