@@ -157,7 +157,7 @@ describe.each([
     ['something new', use('navigate', 'unheard-of', 'same-origin')],
   ];
   it.each(PROGRAMS.flatMap((target) => NAVIGATIONS.map(([what, fields]) => [what, target, fields] as const)))(
-    'G1 is told how else to get %s of a program: %s',
+    'G1 gets no %s of a program: %s',
     async (_what, target, fields) => {
       expectDenied(await observe(arena, () => send(arena, transport, { target, fields })), [403]);
     },

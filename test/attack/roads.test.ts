@@ -318,7 +318,7 @@ describe('other roads', () => {
       expectDenied(await observe(arena, () => send(arena, transport, { caller: BOB, target })), [403]);
   });
 
-  const TOLD: readonly (readonly [string, string])[] = [
+  const RECORDED: readonly (readonly [string, string])[] = [
     ['POST', '/apis/x.example/v1/namespaces/n/machines/m/connect'],
     ['PUT', '/apis/subresources.kubevirt.io/v1/namespaces/n/virtualmachines/v/start'],
     ['PATCH', '/apis/x.example/v1/machines/m/run'],
@@ -351,7 +351,7 @@ describe('other roads', () => {
     ['PATCH', '/apis/x.example/v1/namespaces/n/foos/f/scale'],
     ['POST', '/apis/rbac.authorization.k8s.io/v1/clusterrolebindings'],
   ];
-  it.each(TOLD)('E9 are told to a recorder first: %s %s', async (method, target) => {
+  it.each(RECORDED)('E9 are sent to a recorder first: %s %s', async (method, target) => {
     for (const transport of ['h1 request', 'h2 request'] as const) {
       const before = arena.recorder.events.length;
       const ask = { caller: BOB, method, target };

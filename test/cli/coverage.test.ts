@@ -249,7 +249,7 @@ it('a header that was changed after the recording was signed covers nothing', as
 
 describe('an audit log that', () => {
   it.each<[string, string[]]>([
-    ['is none', ['root:x:0:0:root:/root:/bin/sh\n']],
+    ['is a file of another program', ['root:x:0:0:root:/root:/bin/sh\n']],
     ['is empty', ['']],
     ['holds empty lines only', ['\n\n']],
     ['was cut inside of its last line', [`${EVENT}\n${EVENT.slice(0, -3)}`]],
@@ -258,9 +258,9 @@ describe('an audit log that', () => {
     ['holds another kind of object', [`${EVENT}\n${EVENT.replace('"Event"', '"EventList"')}\n`]],
     ['holds objects of something else', ['{"level":"info","message":"started"}\n']],
     ['holds a session that cannot be read', [`${EVENT.replace('"verb":"list"', '"verb":1')}\n`]],
-    ['is one of two, and the other is none', [`${EVENT}\n`, 'x\n']],
+    ['is one of two, and the other is a file of another program', [`${EVENT}\n`, 'x\n']],
     ['is one of two, and the other is empty', [`${EVENT}\n`, '']],
-  ])('%s is no proof', async (_what, logs) => {
+  ])('%s proves nothing', async (_what, logs) => {
     const { code, stdout, stderr } = await coverage(logs);
     expect([code, stdout]).toEqual([3, '']);
     expect(stderr).toMatch(

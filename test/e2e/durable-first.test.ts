@@ -7,7 +7,8 @@ import { readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { eventually, type RoleProcess } from '../support/role-process.ts';
+import type { RoleProcess } from '../support/role-process.ts';
+import { eventually } from '../support/until.ts';
 import { castOf, dataOf, recordings, startSite, type Site } from './site.ts';
 
 let site: Site;

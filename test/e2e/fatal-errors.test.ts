@@ -3,7 +3,7 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { eventually } from '../support/role-process.ts';
+import { eventually } from '../support/until.ts';
 import { startSite, type Site } from './site.ts';
 
 let site: Site;

@@ -14,7 +14,8 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { mergeKubeconfig } from '../../src/kube/kubeconfig-write.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 
-import { eventually, startRole, type RoleProcess } from '../support/role-process.ts';
+import { startRole, type RoleProcess } from '../support/role-process.ts';
+import { eventually } from '../support/until.ts';
 import { listenOn } from '../support/listen.ts';
 
 const CONNECTIONS = 50;

@@ -8,7 +8,8 @@ import { verifyStore } from '../../src/tsrecorder/evidence/verify-store.ts';
 import { createDiskStore } from '../../src/tsrecorder/store/disk.ts';
 import type { Recording } from '../../src/wire/recorder-api/recording.ts';
 import type { ExecClient } from '../support/exec-client.ts';
-import { eventually, type RoleProcess } from '../support/role-process.ts';
+import type { RoleProcess } from '../support/role-process.ts';
+import { eventually } from '../support/until.ts';
 import { castOf, dataOf, recordings, startSite, type Site } from './site.ts';
 
 let site: Site;

@@ -7,7 +7,8 @@ import { connect, type ClientHttp2Session } from 'node:http2';
 import { connect as connectTcp } from 'node:net';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { startLocalApiDouble, taggedNode, type LocalApiDouble } from '../support/local-api-double.ts';
-import { eventually, type RoleProcess } from '../support/role-process.ts';
+import type { RoleProcess } from '../support/role-process.ts';
+import { eventually } from '../support/until.ts';
 import { recordings, startSite, type Site } from './site.ts';
 
 const HOSTILE_ADDRESS = '127.0.0.2';

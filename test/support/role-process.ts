@@ -96,18 +96,3 @@ export async function startRole(
     },
   };
 }
-
-/** Repeats `look` until it returns a value. @throws Error with `what` after `timeoutMs` */
-export async function eventually<T>(
-  what: string,
-  look: () => Promise<T | undefined>,
-  timeoutMs = 60_000,
-): Promise<T> {
-  const deadline = performance.now() + timeoutMs;
-  for (;;) {
-    const found = await look();
-    if (found !== undefined) return found;
-    if (performance.now() > deadline) throw new Error(`not within ${timeoutMs} ms: ${what}`);
-    await new Promise((resolve) => setTimeout(resolve, 25));
-  }
-}

@@ -11,6 +11,7 @@ import { createLocalApiCertificates } from '../../src/tailnet/local-api-certific
 import { createLocalApi, type LocalApi } from '../../src/tailnet/local-api.ts';
 import { openSelfSignedCertificates } from '../../src/tailnet/self-signed.ts';
 import { createTestAuthority, type TestAuthority } from '../support/issued-certificates.ts';
+import { eventually, UNTIL_MS } from '../support/until.ts';
 import { startLocalApiDouble, type LocalApiDouble } from '../support/local-api-double.ts';
 
 const HOUR_MS = 3_600_000;
@@ -29,9 +30,14 @@ async function servedNames(source: CertificateSource): Promise<string | undefine
   return (await source.certificate(undefined)).leaf.subjectAltName;
 }
 
-/** Repeats `read` until a background reload has changed the value. Without a reload, the test times out. */
-async function eventually<T>(read: () => Promise<T>, expected: T): Promise<void> {
-  while ((await read()) !== expected) await new Promise(setImmediate);
+/** Repeats `read` until a background reload has changed the value. */
+async function becomes<T>(read: () => Promise<T>, expected: T): Promise<void> {
+  await eventually(
+    'the reloaded value',
+    async () => ((await read()) === expected ? true : undefined),
+    UNTIL_MS,
+    0,
+  );
 }
 
 describe('certificates from files', () => {
@@ -53,7 +59,7 @@ describe('certificates from files', () => {
     expect(await servedNames(source)).toBe('DNS:one.example.com');
     expect(await source.certificate(undefined)).toBe(before);
     await store(['two.example.com']);
-    await eventually(() => servedNames(source), 'DNS:two.example.com');
+    await becomes(() => servedNames(source), 'DNS:two.example.com');
     expect(await source.certificate(undefined)).not.toBe(before);
   });
 
@@ -73,7 +79,7 @@ describe('certificates from files', () => {
     });
     // A key that does not match the certificate, as during a rotation.
     await writeFile(paths().keyPath, (await authority.issue(['x'])).keyPem);
-    await eventually(async () => {
+    await becomes(async () => {
       await source.certificate(undefined);
       return lines.length > 0;
     }, true);
@@ -84,9 +90,9 @@ describe('certificates from files', () => {
     expect(lines).toHaveLength(1);
     expect(lines[0]).toContain('"level":"error"');
     await rm(paths().certificatePath);
-    await eventually(async () => (await servedNames(source), lines.length), 2);
+    await becomes(async () => (await servedNames(source), lines.length), 2);
     await store(['three.example.com']);
-    await eventually(() => servedNames(source), 'DNS:three.example.com');
+    await becomes(() => servedNames(source), 'DNS:three.example.com');
   });
 
   it('must be good at the start', async () => {
@@ -164,12 +170,12 @@ describe('certificates from tailscaled', () => {
     const before = await certificates.certificate(undefined);
     nowMs += HOUR_MS;
     await certificates.certificate(undefined);
-    await eventually(() => Promise.resolve(asked().length), 2);
+    await becomes(() => Promise.resolve(asked().length), 2);
     expect(await certificates.certificate(undefined)).toBe(before);
     await renew('gw.lab.ts.net');
     nowMs += HOUR_MS;
     expect(await certificates.certificate(undefined)).toBe(before);
-    await eventually(async () => (await certificates.certificate(undefined)) !== before, true);
+    await becomes(async () => (await certificates.certificate(undefined)) !== before, true);
   });
 
   it('ask for a longer-lived one on the last day, and survive that tailscaled has none', async () => {
@@ -179,7 +185,7 @@ describe('certificates from tailscaled', () => {
     nowMs += HOUR_MS;
     daemon.certificates.delete('gw.lab.ts.net');
     await certificates.certificate(undefined);
-    await eventually(() => Promise.resolve(asked().at(-1)?.includes('min_validity=24h')), true);
+    await becomes(() => Promise.resolve(asked().at(-1)?.includes('min_validity=24h')), true);
     expect(await certificates.certificate(undefined)).toBe(before);
   });
 
@@ -281,7 +287,7 @@ describe('certificates of our own making', () => {
       await new Promise(setImmediate);
     }
     nowMs += 2 * DAY_MS;
-    await eventually(async () => (await source.certificate(undefined)) !== before, true);
+    await becomes(async () => (await source.certificate(undefined)) !== before, true);
     expect((await source.certificate(undefined)).notAfterMs - nowMs).toBeGreaterThan(80 * DAY_MS);
   });
 

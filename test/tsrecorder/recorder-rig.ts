@@ -21,7 +21,7 @@ import {
   MAX_UPLOAD_RECORD_BYTES,
 } from '../../src/wire/recorder-api/length-prefixed.ts';
 import { framed } from '../support/recorder-double.ts';
-import { UNTIL_MS } from '../support/until.ts';
+import { eventually, UNTIL_MS } from '../support/until.ts';
 
 export const UPLOADER = {
   kind: 'accepted',
@@ -320,18 +320,9 @@ export async function uploadWhole(recorder: Pick<RunningRecorder, 'url'>, body: 
   return upload;
 }
 
-/**
- * Polls until `probe` returns a value. Use this function to wait for states whose changes cause no event.
- * @throws Error after UNTIL_MS
- */
-export async function until<T>(probe: () => Promise<T | undefined>): Promise<T> {
-  const deadlineMs = performance.now() + UNTIL_MS;
-  for (;;) {
-    const found = await probe();
-    if (found !== undefined) return found;
-    if (performance.now() > deadlineMs) throw new Error(`the probe returned no value within ${UNTIL_MS} ms`);
-    await new Promise((resolve) => setTimeout(resolve, 5));
-  }
+/** Polls every 5 ms until `probe` returns a value, see `eventually`. */
+export function until<T>(probe: () => Promise<T | undefined>): Promise<T> {
+  return eventually('the expected state', probe, UNTIL_MS, 5);
 }
 
 /** Signs holds and releases with the key of the rig's recorder. */

@@ -123,7 +123,7 @@ describe('the framing of a stream', () => {
     'Infinity',
     '9007199254740993',
     '٥',
-  ])('is none when the length is %j', (length) => {
+  ])('is invalid with the length %j', (length) => {
     expect(() => framingOf(['content-length', length])).toThrow(
       expect.objectContaining({ code: 'REQUEST_MALFORMED' }),
     );

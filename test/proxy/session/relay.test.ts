@@ -9,7 +9,7 @@ import { createWebSocketTap } from '../../../src/recording/tap-websocket.ts';
 import { createSpdyPeer, serverMessage } from '../../support/stream-peers.ts';
 import { SeenSession } from '../../support/tapped-session.ts';
 import { closeRelays, NOTHING, openPair, relayed, tap } from '../../support/relay-rig.ts';
-import { UNTIL_MS } from '../../support/until.ts';
+import { until } from '../../support/until.ts';
 
 afterEach(closeRelays);
 
@@ -605,11 +605,3 @@ describe('relay with a buffer', () => {
     await relay.done;
   });
 });
-
-async function until(test: () => boolean, everyMs = 0): Promise<void> {
-  const deadlineMs = performance.now() + UNTIL_MS;
-  while (!test()) {
-    if (performance.now() > deadlineMs) throw new Error(`the condition was not met within ${UNTIL_MS} ms`);
-    await new Promise((resolve) => setTimeout(resolve, everyMs));
-  }
-}
