@@ -72,20 +72,17 @@ export function createTerminal({
   let charge: (text: string) => void;
   let emulator: Emulator;
   let filter: ControlFilter;
-  let hasFailed = false;
+  let guard: Guard;
   open(first);
   function open(size: ScreenSize): void {
     const { columns, rows } = shownSize(size);
     emulator = createEmulator(columns, rows);
-    hasFailed = false;
-    catchFailures(emulator, () => {
-      hasFailed = true;
-    });
+    guard = guardEmulator(emulator);
     budget.spent += columns * rows;
     charge = countWork(emulator, budget);
     filter = new ControlFilter({ columns, rows, isLines });
   }
-  const isStopped = (): boolean => hasFailed || budget.isExhausted;
+  const isStopped = (): boolean => guard.hasFailed || budget.isExhausted;
   const show = async (text: string): Promise<void> => {
     const written = text.replaceAll(MARKS, '$1');
     const cells = emulator.cols * emulator.rows;
@@ -115,15 +112,13 @@ export function createTerminal({
     resize(size) {
       const { columns, rows } = shownSize(size);
       const cells = Math.max(columns, emulator.cols) * Math.max(rows, emulator.rows);
-      if (hasFailed || !budget.spend(cells)) return;
+      if (guard.hasFailed || !budget.spend(cells)) return;
       filter.resize(columns, rows);
-      try {
+      guard.run(() => {
         if (columns < emulator.cols) cutRows(emulator, columns);
         emulator.resize(columns, rows);
         limitRows(emulator);
-      } catch {
-        hasFailed = true;
-      }
+      });
     },
     async reset(size, screen) {
       // NOTE: replace the emulator, because its own reset keeps some state, such as a hidden cursor
@@ -158,26 +153,40 @@ interface InnerParser {
   parse(text: string): unknown;
 }
 
+/** Work of an emulator whose errors are caught. */
+interface Guard {
+  /** True after the first error. */
+  readonly hasFailed: boolean;
+  /** Runs an action, unless an earlier action failed. Never throws. */
+  run(action: () => unknown): unknown;
+}
+
 /**
- * Calls `onFailure` for the first error of the emulator, and ignores all later text. Without this, the error would be
- * thrown in a timer of the emulator: `writeSlices` would never resolve, and the process would exit.
+ * Catches the errors of the emulator's parser, and ignores all text after the first error. Without this, the error would
+ * be thrown in a timer of the emulator: `writeSlices` would never resolve, and the process would exit.
  *
  * @throws Error if this version of the emulator lacks the parser
  */
-function catchFailures(emulator: Emulator, onFailure: () => void): void {
+function guardEmulator(emulator: Emulator): Guard {
   const parser = innerValue(emulator, ['_core', '_inputHandler']);
   if (!isInnerParser(parser)) throw new Error('this version of the terminal emulator has no known parser');
   const parse = parser.parse.bind(parser);
   let hasFailed = false;
-  parser.parse = (text) => {
+  const run: Guard['run'] = (action) => {
     if (hasFailed) return undefined;
     try {
-      return parse(text);
+      return action();
     } catch {
       hasFailed = true;
-      onFailure();
       return undefined;
     }
+  };
+  parser.parse = (text) => run(() => parse(text));
+  return {
+    get hasFailed() {
+      return hasFailed;
+    },
+    run,
   };
 }
 
