@@ -162,8 +162,8 @@ interface Guard {
 }
 
 /**
- * Catches the errors of the emulator's parser, and ignores all text after the first error. Without this, the error would
- * be thrown in a timer of the emulator: `writeSlices` would never resolve, and the process would exit.
+ * Catches the errors of the emulator's parser, and ignores all text after the first error. Without this, the error
+ * would be thrown in a timer of the emulator: `writeSlices` would never resolve, and the process would exit.
  *
  * @throws Error if this version of the emulator lacks the parser
  */
