@@ -140,8 +140,9 @@ export class AccessRequests implements Elevations {
   }
 
   async confirm(
-    { id, petition, enforceRecorder }: Elevation,
+    { id, petition }: Elevation,
     now: Petitioner,
+    isRecorded: boolean,
     signal: AbortSignal,
   ): Promise<void> {
     await this.#store.ready(signal);
@@ -153,7 +154,6 @@ export class AccessRequests implements Elevations {
       record.cluster === (now.cluster ?? '') && isRequester(record, now.identity)
         ? this.#grantingRule(record, this.#usableRules(current), current)
         : undefined;
-    const isRecorded = enforceRecorder || petition.recording.mode === 'failClosed';
     if (rule?.enforceRecorder === true && !isRecorded)
       throw new TailcastError('ACCESS_ENDED', `access of request ${id} must be recorded now`);
     if (rule !== undefined) return;

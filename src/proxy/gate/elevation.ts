@@ -73,9 +73,10 @@ export interface Elevations {
   elevate(petition: Petition, signal: AbortSignal): Promise<Elevation>;
   /**
    * Checks that the access is still granted, and that the caller's current rules still allow it.
+   * @param isRecorded true if the admission of the request enforced a recording
    * @throws TailcastError `ACCESS_ENDED`, `ACCESS_REQUEST_UNAVAILABLE`
    */
-  confirm(elevation: Elevation, now: Petitioner, signal: AbortSignal): Promise<void>;
+  confirm(elevation: Elevation, now: Petitioner, isRecorded: boolean, signal: AbortSignal): Promise<void>;
   /**
    * Calls `end` once when the access expires or is revoked.
    * @returns a function that stops watching
@@ -155,11 +156,9 @@ export async function confirmElevation(
   if (elevation === undefined) return;
   if (own === undefined || elevations === undefined) throw new TailcastError('ACCESS_ENDED');
   const now = { identity, cluster, own, rules, recording };
-  // Another rule or another access can enforce the recording too.
   const isRecorded = admission.recording.mode === 'failClosed';
   for (const each of [elevation, elevation.writes])
-    if (each !== undefined)
-      await elevations.confirm(isRecorded ? { ...each, enforceRecorder: true } : each, now, signal);
+    if (each !== undefined) await elevations.confirm(each, now, isRecorded, signal);
 }
 
 /**
