@@ -1,6 +1,7 @@
 /** Reads any range of the files in a bundle (`bundle-format`). */
 import { BoundedMap } from '../bounded-map.ts';
 import { decodeBase64 } from '../wire/base64.ts';
+import { chunksOf } from './stream-chunks.ts';
 import { BUNDLE_PIECE_BYTES, type BundleFile, type BundleManifest } from './bundle-format.ts';
 
 export interface BundleReader {
@@ -60,16 +61,12 @@ async function unpack(text: string | undefined, name: string, bytes: number): Pr
   const stream = new Blob([decodeBase64(text)]).stream().pipeThrough(new DecompressionStream('gzip'));
   const piece = new Uint8Array(bytes);
   let length = 0;
-  // NOTE: not every supported browser can iterate a stream
-  const reader = stream.getReader();
-  for (let next = await reader.read(); !next.done; next = await reader.read()) {
-    // a compressed piece of some kilobytes can contain gigabytes, so reading stops at the required length
-    if (length + next.value.length > bytes) {
-      await reader.cancel();
+  // a compressed piece of some kilobytes can contain gigabytes, so reading stops at the required length
+  for await (const chunk of chunksOf(stream)) {
+    if (length + chunk.length > bytes)
       throw new Error(`this file was changed: ${name} has more than ${bytes} bytes`);
-    }
-    piece.set(next.value, length);
-    length += next.value.length;
+    piece.set(chunk, length);
+    length += chunk.length;
   }
   if (length !== bytes)
     throw new Error(`this file was changed: ${name} has ${length} bytes instead of ${bytes}`);

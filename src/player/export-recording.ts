@@ -1,5 +1,6 @@
 /** Creates, in the browser, a single HTML file that contains a recording. The data comes from the recorder. */
 import type { BundleSources } from '../bundle/write-bundle.ts';
+import { chunksOf } from '../bundle/stream-chunks.ts';
 import { writeBundle } from '../bundle/write-bundle.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { answerOf, bytesAt, castAddress } from './archive.ts';
@@ -44,12 +45,12 @@ function sourcesOf(ask: Ask, recording: ListedRecording, signal: AbortSignal): B
     async *cast() {
       const response = await answerOf(ask, castAddress(id, { watched: false }), signal);
       if (!response.ok) throw await failureOf(response);
-      yield* chunksOf(response);
+      yield* chunksOf(response.body);
     },
     sidecar: async () => bytesOf(await get('sidecar')),
     async notes() {
       const response = await get('notes');
-      return response === undefined ? undefined : chunksOf(response);
+      return response === undefined ? undefined : chunksOf(response.body);
     },
     evidence: () => readEvidence(ask, id, signal),
   };
@@ -68,14 +69,4 @@ async function found(ask: Ask, path: string, signal: AbortSignal): Promise<Respo
 
 async function bytesOf(response: Response | undefined): Promise<Uint8Array | undefined> {
   return response === undefined ? undefined : new Uint8Array(await response.arrayBuffer());
-}
-
-async function* chunksOf({ body }: Response): AsyncGenerator<Uint8Array> {
-  const reader = body?.getReader();
-  if (reader === undefined) return;
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    yield value;
-  }
 }
