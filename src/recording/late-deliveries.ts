@@ -337,7 +337,8 @@ export class LateDeliveries {
    * Drops the bytes of a tail that are neither acknowledged nor on disk. The bytes on disk then form a tail of their
    * own.
    * @param acknowledged number of acknowledged bytes at the start of the tail
-   * @returns the unacknowledged bytes on disk and the size of their tail, or undefined if there are none
+   * @returns undefined if the disk has no unacknowledged byte; otherwise `bytes`, the number of these bytes, and
+   * `ofBytes`, the size of the tail that contains them
    */
   #dropUnsaved(
     { rest, events, journal }: LateEnd,

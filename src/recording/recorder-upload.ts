@@ -355,8 +355,9 @@ class Upload implements RecorderUpload {
       resumable,
       recorder,
     };
-    const journaled = resumable ? this.#deps.journal?.complete(rest) : undefined;
-    return this.#deps.left?.({ ...rest, ...(journaled === undefined ? {} : { journaled }) }) === true;
+    const journal = resumable ? this.#deps.journal : undefined;
+    const saved = journal === undefined ? rest : { ...rest, journaled: journal.complete(rest) };
+    return this.#deps.left?.(saved) === true;
   }
 
   #close(state: 'lost' | 'aborted', error: TailcastError): void {

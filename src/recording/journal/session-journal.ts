@@ -13,9 +13,8 @@
  * Records are only appended to a segment. A segment is released when all its bytes are acknowledged. The next segment
  * overwrites the last released file, because writing a new file takes five times as long. If a write fails because the
  * disk is full or broken, the journal refuses all later bytes until the recorder has acknowledged all refused bytes.
- * The bytes before the refused bytes stay on disk.
  * Until then, the client sees output only after the recorder has acknowledged it, so every byte that the client sees is
- * on disk or at a recorder.
+ * on disk or at a recorder. The bytes before the refused bytes stay on disk.
  */
 import { closeSync, ftruncateSync, openSync, renameSync, writevSync } from 'node:fs';
 import { unlink } from 'node:fs/promises';
@@ -140,8 +139,9 @@ export class SessionJournal {
   }
 
   /**
-   * Appends the unacknowledged bytes that are not on disk yet. @returns number of bytes that are on disk, from the
-   * start of `bytes`. Removes the journal if there is none
+   * Appends the unacknowledged bytes that are not on disk yet. If the disk then has no byte of the tail, removes the
+   * journal.
+   * @returns number of bytes at the start of `bytes` that are on disk
    */
   complete({ offset, lineBytes, bytes, preamble }: UploadRest): number {
     if (this.#over) return 0;
