@@ -96,8 +96,8 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   PLAY_INDEX_UNAVAILABLE:
     'The page plays the recording without an index. The log of the recorder has the reason.',
   ORDER_REFUSED:
-    'To end or pause sessions, the viewer needs a rule with =end in `--viewers`. The grant ' +
-    'of the user must name all moderators.',
+    'To end or pause sessions, the viewer needs a rule with =end in `--viewers`. To moderate ' +
+    'a session, a viewer must be a moderator in the grant of its user.',
   ORDER_IMPOSSIBLE: 'Try again after the gateway reconnected. Older gateways cannot be controlled.',
   ORDER_UNCONFIRMED: 'Check whether the session still runs, and try again.',
   HOST_REFUSED: 'Use another host name of the recorder, or add this name to `--hosts`.',
