@@ -1,6 +1,6 @@
 /** Creates the controllers of the operator role from its settings. */
 import { randomUUID } from 'node:crypto';
-import { reconciledBy, type OperatorConfig } from '../config/operator.ts';
+import type { OperatorConfig } from '../config/operator.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { TailnetControl } from '../operator/auth-keys.ts';
 import { systemClock } from '../operator/clock.ts';
@@ -81,7 +81,7 @@ export function controllersOf(
     tags: createTagPolicy({ client, options, clock }),
     events: silent ?? createEventRecorder({ client, clock, log, createId: () => randomUUID().slice(0, 13) }),
   };
-  const reconciled = reconciledBy(parts.config);
+  const { reconciled } = options;
   const specs = new Map([['Recorder', ownerController('Recorder', createRecorderReconciler(deps), options)]]);
   // ProxyClasses come before the resources that use them, because a dry run visits the controllers in this order.
   if (reconciled.services || reconciled.connectors || reconciled.ingresses || reconciled.gateways)

@@ -12,6 +12,14 @@ export interface AllowedTag {
   readonly tag: string;
 }
 
+export type ReconciledKind =
+  | 'proxyGroups'
+  | 'services'
+  | 'ingresses'
+  | 'gateways'
+  | 'connectors'
+  | 'dnsConfigs';
+
 /** Settings of the operator that reconcilers and watches use. */
 export interface SpecOptions {
   /** Namespace of all created objects. */
@@ -42,7 +50,7 @@ export interface SpecOptions {
   /** True if the operator serves LoadBalancer Services without a `loadBalancerClass`. */
   readonly servesUnclassed: boolean;
   /** Kinds of resources that the operator reconciles. */
-  readonly reconciled: Readonly<Record<'proxyGroups' | 'services' | 'ingresses', boolean>>;
+  readonly reconciled: Readonly<Record<ReconciledKind, boolean>>;
   /** Networks of the addresses that members of ingress groups get if the control server has no Tailscale Services. */
   readonly networks: readonly Network[];
   /** True if the operator's own control server supports Tailscale Services. */

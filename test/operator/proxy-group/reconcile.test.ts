@@ -31,7 +31,7 @@ beforeEach(async () => {
   const deps = bench.deps();
   ({ metrics } = deps);
   start = (leaving, services = false) => {
-    const options = { ...OPTIONS, reconciled: { proxyGroups: true, services, ingresses: false } };
+    const options = { ...OPTIONS, reconciled: { ...OPTIONS.reconciled, services, ingresses: false } };
     reconciler = createProxyGroupReconciler({ ...deps, options, leaving });
   };
   start(false);

@@ -14,7 +14,14 @@ export const OPTIONS: SpecOptions = {
   defaultClass: '',
   clusterDomain: 'cluster.local',
   servesUnclassed: false,
-  reconciled: { proxyGroups: true, services: true, ingresses: true },
+  reconciled: {
+    proxyGroups: true,
+    services: true,
+    ingresses: true,
+    gateways: true,
+    connectors: true,
+    dnsConfigs: true,
+  },
   networks: [],
   hasTailnetServices: true,
 };
