@@ -1,5 +1,5 @@
 /** Interface of an archive for `ls` and `play`, independent of its storage. */
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { TailcastError } from '../errors.ts';
 import type { BundleSources } from '../bundle/write-bundle.ts';
@@ -46,7 +46,7 @@ const SHORT_ID = 6;
 
 /** Short name of a recording for users: the first digits of the SHA-256 of its id. */
 export function shortId(id: string, digits = SHORT_ID): string {
-  return createHash('sha256').update(id).digest('hex').slice(0, digits);
+  return hash('sha256', id).slice(0, digits);
 }
 
 /** Returns short ids with enough digits to be unique among these recordings. */

@@ -4,7 +4,7 @@
  * An unchanged cluster keeps its connections and caches. If a source or one of its clusters cannot be read, the last
  * valid state stays in use. A name is never given to another cluster while the process runs.
  */
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { pause } from '../async/pause.ts';
 import type { GatewayConfig } from '../config/gateway.ts';
@@ -306,7 +306,7 @@ class ClusterManager implements Clusters {
   async #openOne(spec: ClusterSpec, before: OpenCluster | undefined): Promise<OpenCluster> {
     const isDefault = this.file.unscopedRules === 'all';
     if (before?.spec === spec && before.entry.isDefault === isDefault) return before;
-    const key = hash(JSON.stringify([spec, isDefault]));
+    const key = hash('sha256', JSON.stringify([spec, isDefault]));
     if (before?.key === key) return before;
     const { config, openGate, maxRequests } = this.#options;
     const apiServer = await createClusterServer(spec, this.#options);
@@ -368,10 +368,10 @@ class ClusterManager implements Clusters {
   /** @throws TailcastError `CONFIG_INVALID` if the name belonged to another cluster */
   #bind(name: string, { host, port, basePath, tls }: ApiServer): Binding {
     const server = `${host}:${port}${basePath}`;
-    const authorities = hash(tls.ca ?? '');
+    const authorities = hash('sha256', tls.ca ?? '');
     const known = this.#bindings.get(name);
     if (known === undefined)
-      return { id: hash(`${server} ${authorities}`).slice(0, 16), server, authorities };
+      return { id: hash('sha256', `${server} ${authorities}`).slice(0, 16), server, authorities };
     if (known.server === server || known.authorities === authorities) {
       return { id: known.id, server, authorities };
     }
@@ -456,10 +456,6 @@ function inCluster(environment: ReadonlyMap<string, string>): {
 } {
   const host = environment.get('KUBERNETES_SERVICE_HOST') ?? '';
   return { inCluster: { host, port: environment.get('KUBERNETES_SERVICE_PORT') ?? '' } };
-}
-
-function hash(text: string): string {
-  return createHash('sha256').update(text).digest('hex');
 }
 
 async function readText(path: string): Promise<string> {

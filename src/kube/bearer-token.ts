@@ -1,5 +1,5 @@
 /** Comparison of bearer tokens with a fixed secret. */
-import { createHash, timingSafeEqual } from 'node:crypto';
+import { hash, timingSafeEqual } from 'node:crypto';
 import { headerLines } from './headers.ts';
 
 /**
@@ -14,6 +14,6 @@ export function hasBearerToken(rawHeaders: readonly string[], token: string): bo
 
 /** Compares in constant time, for any lengths. */
 export function isSameSecret(left: string, right: string): boolean {
-  const digest = (text: string): Buffer => createHash('sha256').update(text).digest();
+  const digest = (text: string): Buffer => hash('sha256', text, 'buffer');
   return timingSafeEqual(digest(left), digest(right));
 }

@@ -1,5 +1,5 @@
 /** Kubernetes objects in JSON with their common fields, and the kinds that the operator uses. */
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { z } from 'zod';
 
 const ownerReferenceSchema = z.object({
@@ -185,8 +185,8 @@ const MAX_LABEL = 63;
  */
 export function shortened(text: string, limit: number): string {
   if (text.length <= limit) return text;
-  const hash = createHash('sha256').update(text).digest('hex').slice(0, 8);
-  return `${text.slice(0, limit - hash.length - 1).replace(/[^A-Za-z0-9]+$/, '')}-${hash}`;
+  const ending = hash('sha256', text).slice(0, 8);
+  return `${text.slice(0, limit - ending.length - 1).replace(/[^A-Za-z0-9]+$/, '')}-${ending}`;
 }
 
 /** Returns the label value for an object's name. Long names are shortened. */

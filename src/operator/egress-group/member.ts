@@ -3,7 +3,7 @@
  * in the operator's namespace. For each port of a member, the operator reserves one *node port*: a port of the group's
  * pods, and not a NodePort of Kubernetes. Pure.
  */
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { z } from 'zod';
 import type { DesiredObject, KubeObject } from '../kube-object.ts';
 import { parentLabels, parentOf, objectNameOf } from '../workload/workload.ts';
@@ -185,7 +185,7 @@ function isNodePort(port: number): boolean {
  * node ports.
  */
 function freePort(used: ReadonlySet<number>, seed: string): number | undefined {
-  const start = createHash('sha256').update(seed).digest().readUInt32BE() % PORTS_OF_A_GROUP;
+  const start = hash('sha256', seed, 'buffer').readUInt32BE() % PORTS_OF_A_GROUP;
   for (let step = 0; step < PORTS_OF_A_GROUP; step += 1) {
     const port = FIRST_PORT + ((start + step) % PORTS_OF_A_GROUP);
     if (!used.has(port)) return port;

@@ -1,5 +1,5 @@
 /** Writes objects by server-side apply, and only if they differ from the objects in the cluster. */
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { TailcastError } from '../../errors.ts';
 import { FIELD_MANAGER, type KubeClient } from '../kube-client.ts';
 import {
@@ -60,7 +60,7 @@ function isUnchanged(existing: KubeObject, desired: DesiredObject): boolean {
 }
 
 function digestOf(desired: DesiredObject): string {
-  return createHash('sha256').update(JSON.stringify(desired)).digest('base64url').slice(0, 22);
+  return hash('sha256', JSON.stringify(desired), 'base64url').slice(0, 22);
 }
 
 /** True if the existing value contains all fields of the desired value. */

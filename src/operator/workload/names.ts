@@ -3,7 +3,7 @@
  * Services, across resources of all kinds and namespaces. Each name has a ConfigMap that contains the uid of the name's
  * owner: the resource for which the ConfigMap was first created. Effects.
  */
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { z } from 'zod';
 import { KubeRefusal, type KubeClient } from '../kube-client.ts';
 import { kindOf, KINDS, type KubeObject, type ResourceKind } from '../kube-object.ts';
@@ -107,7 +107,7 @@ function objectNames({ names, tailnet }: NameClaim): readonly string[] {
 }
 
 function objectName(name: string, tailnet: string): string {
-  const suffix = tailnet === '' ? '' : `.${createHash('sha256').update(tailnet).digest('hex').slice(0, 8)}`;
+  const suffix = tailnet === '' ? '' : `.${hash('sha256', tailnet).slice(0, 8)}`;
   return `tailnet-name.${name.toLowerCase()}${suffix}`;
 }
 

@@ -1,5 +1,5 @@
 /** Common parts of custom resources whose replicas are nodes of a tailnet. Pure. */
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import type { Network } from '../networks.ts';
 import { controllerOf, labelValue, type KubeObject, type OwnerReference, shortened } from '../kube-object.ts';
 
@@ -348,7 +348,7 @@ export interface Proxy {
  * @param use purpose of the objects, for parents that have objects for several purposes
  */
 export function objectNameOf({ type, namespace, name }: Parent, use: string = type): string {
-  const id = digest(`${use}/${namespace}/${name}`).slice(0, 8);
+  const id = hash('sha256', `${use}/${namespace}/${name}`).slice(0, 8);
   // The name of a Connector may contain dots, but the name of a Service may not.
   const readable = name.replaceAll('.', '-').slice(0, MAX_GROUP_NAME - 'ts--'.length - id.length);
   return `ts-${readable.replace(/-+$/, '')}-${id}`;
@@ -367,8 +367,4 @@ export function proxyNodes(
 ): NodeGroup {
   const account = { name: more.name, annotations: {}, shared: false };
   return { ...more, kind, owned: false, labels: parentLabels(parent), account };
-}
-
-function digest(text: string): string {
-  return createHash('sha256').update(text).digest('hex');
 }

@@ -4,7 +4,7 @@
  * The viewer is usually the peer of the connection. Only a trusted gateway may name another viewer: the user of its
  * portal. If any other peer sends headers that name a viewer, the recorder ignores these headers.
  */
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { BoundedMap } from '../../bounded-map.ts';
 import { TailcastError, errorText } from '../../errors.ts';
 import { createKeyedCounter } from '../../keyed-counter.ts';
@@ -230,7 +230,7 @@ function viewingOf(
       : entry.recording.id,
   ]);
   // a path may be long, and the keys stay in memory
-  return createHash('sha256').update(key).digest('base64');
+  return hash('sha256', key, 'base64');
 }
 
 function throughGateway({ user, tags, ...named }: NamedViewer, gateway: Viewer): Viewer {
