@@ -22,7 +22,7 @@ import type { RecordingPolicy } from '../../src/recording/policy.ts';
 import type { LateLimits } from '../../src/recording/late-deliveries.ts';
 import { createRecorderClient, type RecorderClientLimits } from '../../src/recording/recorder-client.ts';
 import type { ModerationRule } from '../../src/tailnet/access-rules.ts';
-import type { Identity } from '../../src/tailnet/identity.ts';
+import { callerName, type Identity } from '../../src/tailnet/identity.ts';
 import { ByteReader } from './byte-reader.ts';
 import { dialLoopback } from './recorder-dial.ts';
 import { listenOn } from './listen.ts';
@@ -260,11 +260,13 @@ function createTestGate(
       });
       const { action } = decide(DEFAULT_POLICY, policyClass ?? 'opaqueUpgrade', recording);
       if (action === 'refuse') throw new TailcastError('POLICY_REFUSED');
+      const identity = callerOf(request.target);
       return {
         id: `session-${count}`,
         auditId: `session-${count}`,
         startedAtMs: 0,
-        identity: callerOf(request.target),
+        identity,
+        user: callerName(identity),
         target,
         info,
         requestClass,

@@ -26,7 +26,7 @@ import {
   type ModerationRule,
 } from '../../tailnet/access-rules.ts';
 import { parseClusterRules, parseKubernetesRules } from '../../tailnet/capabilities.ts';
-import type { Identity, IdentitySource, Peer } from '../../tailnet/identity.ts';
+import { callerName, type Identity, type IdentitySource, type Peer } from '../../tailnet/identity.ts';
 import { questionOf, type AccessQuestion, type AccessReviews } from './access-review.ts';
 import { isShownByBrowser, refusePages } from './browser-pages.ts';
 import { isFollowedLink, refuseForeignPages, type BrowserFields, type PageRules } from './browser-guard.ts';
@@ -78,6 +78,8 @@ export interface Admission {
   readonly auditId: string | undefined;
   readonly startedAtMs: number;
   readonly identity: Identity;
+  /** Name of the caller in logs, events and recordings. */
+  readonly user: string;
   readonly target: Target;
   readonly info: RequestInfo;
   readonly requestClass: RequestClass;
@@ -287,6 +289,7 @@ export function createGate(deps: GateDeps): Gate {
         id,
         startedAtMs,
         identity,
+        user: callerName(identity),
         target,
         info,
         requestClass,

@@ -14,7 +14,6 @@ import {
   type PortForwardInput,
 } from '../../recording/tap-port-forward.ts';
 import type { KeyedRate } from '../../keyed-rate.ts';
-import { callerName } from '../../tailnet/identity.ts';
 import type { Admission } from '../gate/gate.ts';
 import { headerLines } from '../../kube/headers.ts';
 import type { UpgradeRequest } from './upgrade-http.ts';
@@ -94,7 +93,7 @@ function isStream(policyClass: Admission['policyClass']): boolean {
 
 /** Creates the tap for an unrecorded connection. @param rawHeaders headers of the 101 response of the API server */
 export function createTunnel(
-  { identity, policyClass, recording }: Pick<Admission, 'identity' | 'policyClass' | 'recording'>,
+  { user, policyClass, recording }: Pick<Admission, 'user' | 'policyClass' | 'recording'>,
   protocol: UpgradeRequest['protocol'],
   rawHeaders: readonly string[],
   limits: PortForwardLimits = {},
@@ -108,10 +107,7 @@ export function createTunnel(
   if (isStream(policyClass) && recording.mode === 'failClosed') {
     return { tap: { ...tap, input: createReceiveOnlyInput() } };
   }
-  const forward =
-    policyClass === 'portForward'
-      ? watchPorts(protocol, rawHeaders, callerName(identity), limits)
-      : undefined;
+  const forward = policyClass === 'portForward' ? watchPorts(protocol, rawHeaders, user, limits) : undefined;
   if (forward === undefined) return { tap };
   return { tap: { ...tap, input: forward.input.bind(forward) }, ports: () => forward.ports };
 }

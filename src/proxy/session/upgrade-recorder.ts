@@ -12,7 +12,6 @@ import { castHeaderLine, sessionAnnotation, type SessionBeginning } from '../../
 import type { RecorderUpload } from '../../recording/recorder-upload.ts';
 import { RecordingSession, type RecordingLimits } from '../../recording/session.ts';
 import type { StreamProtocol } from '../../recording/stream-plan.ts';
-import { callerName } from '../../tailnet/identity.ts';
 import type { Admission } from '../gate/gate.ts';
 import type { UpgradeAnswer } from './dial.ts';
 import type { HeldDial } from './moderated.ts';
@@ -150,11 +149,11 @@ export function beginRecording(
 
 /** Returns the fields that each log entry about a session contains. Pure. */
 export function sessionFields(admission: Admission): SessionFields {
-  const { info, identity } = admission;
+  const { info, identity, user } = admission;
   const { container } = admission.exec;
   return {
     sessionId: admission.id,
-    user: callerName(admission.identity),
+    user,
     node: identity.nodeName,
     kind: admission.requestClass,
     ...(info.namespace === '' ? {} : { namespace: info.namespace }),

@@ -22,7 +22,7 @@ import { responseWarnings } from '../../kube/warning.ts';
 import type { Events } from '../../observe/events.ts';
 import type { RecordingLimits } from '../../recording/session.ts';
 import { recordableHeaders, SUBPROTOCOL_HEADER } from '../../recording/stream-plan.ts';
-import { callerName, type Peer } from '../../tailnet/identity.ts';
+import type { Peer } from '../../tailnet/identity.ts';
 import type { TranslateExec } from './exec-upstream.ts';
 import {
   connectEarly,
@@ -192,7 +192,7 @@ export function createUpgradeHandler(deps: UpgradeDeps): UpgradeHandler {
       if (deps.sessions.closing) throw new TailcastError('SHUTTING_DOWN');
       const upgrade = parseUpgradeRequest({ ...inbound, httpVersion: request.httpVersion });
       counted = await deps.admit({ inbound, account, isOver: () => signal.aborted }, signal);
-      leave = await deps.counts?.enter(callerName(counted.admission.identity));
+      leave = await deps.counts?.enter(counted.admission.user);
       running = await open(attempt, upgrade, counted.admission);
       if (running !== undefined) counted.place?.becomeSession();
     } catch (error) {
