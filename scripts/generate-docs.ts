@@ -133,8 +133,8 @@ function errorsPage(): string {
 const COMMON: Readonly<Record<string, string>> = {
   listen: 'address to accept connections on',
   proxyProtocol:
-    'gateway: require a PROXY header before every connection, as from tailscale serve; recorder: additional loopback ' +
-    'address for viewers, with this requirement',
+    'gateway: with require, every connection must start with a PROXY header, as tailscale serve sends it; recorder: ' +
+    'additional loopback address for viewers, where connections must start with this header',
   kubeconfig: 'kubeconfig of the API server; default: account of the pod; the demo uses its own cluster',
   context: 'context of the kubeconfig; default: its current-context',
   socket: SOCKET_SETTING.description,

@@ -51,9 +51,7 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   ACCESS_REVIEW_FAILED:
     'Check that the API server responds, and that the user may create SelfSubjectAccessReviews (`system:basic-user`).',
   ARCHIVE_DAMAGED: 'Check the disk or bucket, restore the file from a backup, and run `tailcast verify`.',
-  ARCHIVE_SEALED:
-    'Add the key of this recording to the file of `--seal-keys` (`TAILCAST_SEAL_KEYS`). Keep each key as long as ' +
-    'its recordings exist.',
+  ARCHIVE_SEALED: 'Add the key of this recording to the file of `--seal-keys` (`TAILCAST_SEAL_KEYS`).',
   ACCESS_ENDED: 'The node, its owner or a grant changed. Connect again.',
   SESSION_ENDED:
     'Before you start the session again, ask the person or the owner of the rule that the message names.',
@@ -83,7 +81,7 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   SEARCH_UNAVAILABLE:
     'The message names the reason. Add a time (`after:7d`) or more words to a slow search. Check the index with ' +
     '`tailcast index status`.',
-  SEARCH_BUSY: 'Retry the search. At most two searches run; about eight wait.',
+  SEARCH_BUSY: 'Retry the search. At most two searches run at a time, and about eight wait.',
   UPLOAD_CONFLICT: 'Two uploaders use the same session, or the spool of the recorder was replaced.',
   STORE_FULL:
     'Free space on the volume of the store or the spool. If `tailcast_recorder_over_quota` is 1, raise ' +
@@ -97,7 +95,7 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
     'The page plays the recording without an index. The log of the recorder has the reason.',
   ORDER_REFUSED:
     'To end or pause sessions, the viewer needs a rule with =end in `--viewers`. To moderate ' +
-    'a session, a viewer must be a moderator in the grant of its user.',
+    'a session, a viewer must be a moderator in the grant of the session’s user.',
   ORDER_IMPOSSIBLE: 'Try again after the gateway reconnected. Older gateways cannot be controlled.',
   ORDER_UNCONFIRMED: 'Check whether the session still runs, and try again.',
   HOST_REFUSED: 'Use another host name of the recorder, or add this name to `--hosts`.',

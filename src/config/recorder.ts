@@ -51,7 +51,7 @@ const retention: ParseValue<Retention | undefined> = (raw) => {
 export const RECORDER_SETTINGS = {
   listen: setting('address for uploads and viewers', listenAddress, loopback(8080)),
   readListen: setting(
-    'separate address for viewers; listen then accepts only uploads; off: listen serves both',
+    'separate address for viewers; --listen then accepts only uploads; off: --listen serves both',
     optionalListenAddress,
     undefined,
   ),

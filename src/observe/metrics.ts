@@ -168,7 +168,7 @@ function createLateMetrics({ labelled, gauge }: MetricMakers) {
     ),
     journalRefusals: labelled(
       'tailcast_journal_refusals_total',
-      'Times that the journal could not store output, by reason. The sessions waited for the recorder.',
+      'Times that the journal could not store output, by reason. The session then waits for the recorder.',
       'reason',
       ['room', 'disk'],
     ),
