@@ -97,11 +97,24 @@ export function cellsOf(row: string): readonly string[] {
     .map((cell) => cell.trim());
 }
 
+/** Comments on adjacent lines with equal indentation are joined. */
 function yamlProse(file: string, source: string): readonly Prose[] {
-  return source.split('\n').flatMap((line, index) => {
-    const [, text] = /(?:^|\s)#+ (.*)$/.exec(line) ?? [];
-    return text === undefined ? [] : [{ kind: 'comment' as const, file, line: index + 1, text }];
-  });
+  const comments: { readonly start: number; value: string }[] = [];
+  let indentation: string | undefined;
+  for (const [index, line] of source.split('\n').entries()) {
+    const [, before = '', value] = /^(|.*\s)#+((?: .*)?)$/.exec(line) ?? [];
+    if (value !== undefined && before === indentation) comments.at(-1)!.value += `\n${value}`;
+    else if (value !== undefined) comments.push({ start: index + 1, value });
+    indentation = value !== undefined && before.trim() === '' ? before : undefined;
+  }
+  return comments.flatMap(({ start, value }) =>
+    paragraphsOf(value).map(({ text, offset }) => ({
+      kind: 'comment' as const,
+      file,
+      line: start + offset,
+      text,
+    })),
+  );
 }
 
 function sourceProse(file: string, source: string): readonly Prose[] {
@@ -111,8 +124,8 @@ function sourceProse(file: string, source: string): readonly Prose[] {
   let code = source;
   for (const { start, end } of comments)
     code = code.slice(0, start) + source.slice(start, end).replaceAll(/[^\n]/g, ' ') + code.slice(end);
-  for (const { start, value } of joinLineComments(comments, source)) {
-    if (DIRECTIVE.test(value)) continue;
+  const readable = comments.filter(({ value }) => !DIRECTIVE.test(value));
+  for (const { start, value } of joinLineComments(readable, source)) {
     for (const { text, offset } of paragraphsOf(value))
       found.push({ kind: 'comment', file, line: lineAt(start) + offset, text });
   }
@@ -153,21 +166,25 @@ function joinLineComments(comments: readonly Comment[], source: string): readonl
   return joined;
 }
 
-/** Returns the paragraphs of a comment. Comment markers, code blocks and indented lines of usage are omitted. */
+/**
+ * Returns the paragraphs of a comment. Markers of comments and lists, code blocks and indented lines of usage are
+ * omitted.
+ */
 function paragraphsOf(comment: string): readonly { readonly text: string; readonly offset: number }[] {
   const found: { text: string; offset: number }[] = [];
   let isCode = false;
   let isOpen = false;
   for (const [offset, raw] of comment.split('\n').entries()) {
-    const line = raw.replace(/^\s*\*+ ?/, '').trim();
+    const body = raw.replace(/^\s*\*+/, '');
+    const line = body.trim();
     if (line.startsWith('```')) isCode = !isCode;
-    const isUsage = !isOpen && /^\s*\* {2,}(?![-* ])/.test(raw);
+    const isUsage = !isOpen && /^ {2,}(?!(?:[-*]|\d+\.) | )/.test(body);
     if (isCode || isUsage || line.startsWith('```') || line === '') {
       isOpen = false;
       continue;
     }
-    if (isOpen && !/^(?:@|[-*] )/.test(line)) found.at(-1)!.text += ` ${line}`;
-    else found.push({ text: line.replace(/^[-*] /, ''), offset });
+    if (isOpen && !/^(?:@|[-*] |\d+\. )/.test(line)) found.at(-1)!.text += ` ${line}`;
+    else found.push({ text: line.replace(/^(?:[-*]|\d+\.) +/, ''), offset });
     isOpen = true;
   }
   return found;

@@ -11,12 +11,12 @@ import { listFiles, proseOf, readSource, type Prose } from './prose.ts';
 /** Minimum number of words of a sampled sentence. */
 const MIN_WORDS = 4;
 
-/** Returns the sentences of a text. A full stop in a code span does not end a sentence. */
+/** Returns the sentences of a text. A full stop in a code span or in "e.g." does not end a sentence. */
 export function sentencesOf(text: string): readonly string[] {
   const spans: string[] = [];
   const hidden = text.replaceAll(/`[^`]*`/g, (span) => `\ue000${spans.push(span) - 1}\ue000`);
   return hidden
-    .split(/(?<=[.!?])\s+(?=[A-Z\ue000"(])/)
+    .split(/(?<=[.!?])(?<!\be\.g\.)\s+(?=[A-Z\ue000"(])/)
     .map((sentence) =>
       sentence.replaceAll(/\ue000(\d+)\ue000/g, (_, index: string) => spans[Number(index)] ?? ''),
     )

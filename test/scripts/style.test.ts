@@ -83,6 +83,9 @@ describe('the sample of sentences', () => {
       'One two three four.',
       'Five six seven `a. B` eight.',
     ]);
+    expect(sentencesOf('An error of the OS, e.g. EADDRINUSE.')).toEqual([
+      'An error of the OS, e.g. EADDRINUSE.',
+    ]);
   });
 
   it('is the same for the same seed', () => {
