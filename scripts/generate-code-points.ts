@@ -28,16 +28,16 @@ function encode(name: string, comment: string, pattern: RegExp): string {
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const text = [
-    `/**\n * Ranges of code points of Unicode ${process.versions['unicode']}: pairs of first and last.\n * Made ` +
+    `/**\n * Ranges of Unicode ${process.versions['unicode']}: pairs of the first and last code point. Made ` +
       'by scripts/generate-code-points.ts.\n */\n',
     encode(
       'ZERO_WIDTH',
-      'Marks, joiners and formats, and vowels and finals of Hangul: they join the character before them.',
+      'Characters that join the previous character: marks, joiners, format characters, and Hangul vowels and finals.',
       ZERO_WIDTH_PATTERN,
     ),
     encode(
       'PICTOGRAPHIC',
-      'Extended_Pictographic: a zero-width joiner joins two of them to one emoji.',
+      'Characters with the property Extended_Pictographic. A zero-width joiner combines two of them into one emoji.',
       PICTOGRAPHIC_PATTERN,
     ),
   ].join('\n');
