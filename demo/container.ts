@@ -38,7 +38,7 @@ export interface ContainerDependencies {
 
 /** Time that a container with `stdinOnce` waits for its first client. Then the container starts without a client. */
 const FIRST_ATTACH_MS = 3_000;
-/** Second restart delay. The delays are 0, 10, 20, 40 … seconds, up to 5 minutes, as in the kubelet. */
+/** Second restart delay. The restart delays are 0, 10, 20, 40 … seconds, up to 5 minutes, as in the kubelet. */
 const BACKOFF_MS = 10_000;
 const MAX_BACKOFF_MS = 300_000;
 

@@ -105,7 +105,7 @@ interface ResponseTarget {
   end(chunk: Uint8Array): unknown;
 }
 
-/** HTTP/2 responses have this method, too, but their types lack it. */
+/** HTTP/2 responses also have `flushHeaders`, although their type does not declare it. */
 function hasFlushHeaders(response: object): response is { flushHeaders(): void } {
   return 'flushHeaders' in response;
 }

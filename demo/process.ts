@@ -15,7 +15,8 @@ export interface ExitResult {
 }
 
 /**
- * A running program. A program has three pipes, or a terminal without a separate `stderr`, or runs inside this process.
+ * A running program: a process with three pipes, a process with a terminal (without a separate `stderr`), or a built-in
+ * program inside this process.
  */
 export interface RunningProcess {
   readonly pid: number | undefined;

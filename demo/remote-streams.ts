@@ -13,8 +13,8 @@ export interface StreamOptions {
 /** The client of an exec or attach session, for all protocols. */
 export interface RemoteStreams {
   /**
-   * Input from the client; ends when the client closes it. Clients cannot close their input in version 1 of the stream
-   * protocol, or over WebSocket before version 5.
+   * Input from the client; ends when the client closes it. Clients cannot close their input with version 1 of the
+   * channel protocol. Over WebSocket, they can close their input only with version 5.
    */
   readonly stdin: Readable | undefined;
   readonly stdout: Writable | undefined;

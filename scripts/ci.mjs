@@ -18,8 +18,8 @@ const MINUTE = 60_000;
 const KEPT_OUTPUT = 64 * 1024;
 const SHOWN_FAILURES = 40;
 /**
- * Number of failed tests after which `npm test` starts no further file, because each failed test may run twice until
- * its time limit.
+ * Number of failed tests after which `npm test` starts no further test file, because each failed test may run twice
+ * until its time limit.
  */
 const MAX_FAILURES = 10;
 /** Minutes after which all steps are ended, so that the summary is printed before CI ends the script after 90 minutes. */
@@ -62,8 +62,8 @@ const REAL_SUITES = [
 /** Minutes after which the suite `load` starts no further combinations of test parameters. */
 process.env['REAL_LOAD_MINUTES'] ??= isNightly ? '60' : '3';
 /**
- * Versions of kubectl and of API servers. The value `ends` stands for the oldest and the newest kubectl, not with each
- * API server, and for one API server in the suite `clients`. A run with all versions takes several times as long.
+ * Tested versions of kubectl and API servers. `all`: each kubectl with each API server. `ends`: only the oldest and the
+ * newest kubectl, and only some of the combinations. A run with `all` takes several times as long.
  */
 process.env['REAL_MATRIX'] ??= isNightly ? 'all' : 'ends';
 /**

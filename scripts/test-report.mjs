@@ -4,8 +4,8 @@
 const SHOWN_MESSAGE = 300;
 
 /**
- * Returns the numbers of tests, and a line for each test that failed or passed only in its second run. A file that
- * fails outside of its tests, and a run that fails without naming a file, count as one failed test each.
+ * Returns the numbers of tests, and a line for each test that failed or passed only in its second run. A test file that
+ * fails outside of its tests counts as one failed test. So does a run that fails without the name of a file.
  */
 export function readTestReport(report) {
   const failures = [];

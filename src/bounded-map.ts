@@ -1,4 +1,4 @@
-/** A map with a maximum size: a new entry replaces the oldest one. */
+/** A map with a maximum size. If the map is full, a new entry replaces the oldest entry. */
 export class BoundedMap<Value> extends Map<string, Value> {
   readonly #maxSize: number;
 

@@ -1,5 +1,5 @@
 /**
- * Marks a directory with its format, which is stored in a file inside the directory. Without the mark, an older version
+ * Stores the format of a directory in the file `format.json` inside the directory. Without this file, an older version
  * of tailcast could treat files of a newer version as damaged or as remains of a crash.
  *
  * ```
@@ -29,15 +29,15 @@ export const GATEWAY_STATE_FORMAT: FolderFormat = { kind: 'gateway state', forma
 const FILE = 'format.json';
 
 interface Mark extends FolderFormat {
-  /** Version of tailcast that wrote the mark. */
+  /** Version of tailcast that wrote `format.json`. */
   readonly version: string;
 }
 
 /**
- * Checks the mark without writing.
+ * Checks the format of a directory, and writes nothing.
  *
- * @returns true if the directory has a mark
- * @throws TailcastError `CONFIG_INVALID` if a newer version wrote the directory, or if the directory is of another kind
+ * @returns true if the directory contains `format.json`
+ * @throws TailcastError `CONFIG_INVALID` if a newer tailcast wrote the directory, or if the directory has another kind
  */
 export async function checkFormat(directory: string, { kind, format }: FolderFormat): Promise<boolean> {
   const path = join(directory, FILE);
@@ -55,11 +55,11 @@ export async function checkFormat(directory: string, { kind, format }: FolderFor
   return true;
 }
 
-/** Checks the mark, and writes one if it is missing. @throws as `checkFormat`, or a system error */
+/** Checks the format, and writes `format.json` if it is missing. @throws as `checkFormat`, or a system error */
 export async function markFormat(directory: string, format: FolderFormat): Promise<void> {
   if (await checkFormat(directory, format)) return;
   const mark: Mark = { ...format, version: VERSION };
-  // processes that start at the same time may all write the mark, because its content is the same
+  // processes that start at the same time may all write the file, because its content is the same
   const draft = join(directory, `.${FILE}.${randomUUID()}`);
   const file = await open(draft, 'wx', 0o600);
   try {

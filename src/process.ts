@@ -1,6 +1,6 @@
 /**
- * Runs the process: selects the role from the arguments, aborts an AbortController on signals, and prints
- * errors and sets the exit code.
+ * Runs the process: selects the role from the arguments, aborts an AbortController on signals, prints errors, and sets
+ * the exit code.
  */
 import { basename } from 'node:path';
 import { readEnvironment } from './config/environment.ts';

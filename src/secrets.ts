@@ -217,7 +217,7 @@ export const SECRET_RULES: readonly Rule[] = [
   },
   {
     words: ['auth'],
-    // a user and a password, or only a password
+    // matches a user and a password, or only a password
     shape: shape(
       String.raw`(?:\d>|\bredis-cli)\s{1,4}AUTH\s{1,4}`,
       String.raw`${value(String.raw`\S`)}(?:\s{1,4}${value(String.raw`[^\s|;&>]`)})?`,
@@ -262,7 +262,7 @@ export const SECRET_RULES: readonly Rule[] = [
     words: ['htpasswd'],
     shape: shape(
       String.raw`\bhtpasswd(?=(?:\s-\S{1,16}){0,6}?\s-[A-Za-z]{0,8}b)(?:\s(?:-\S+|\d\d?)){1,6}\s[^\s|;&>-]\S*\s`,
-      // a user and a password, or only a password
+      // matches a user and a password, or only a password
       String.raw`${value(String.raw`[^\s|;&>-]`)}(?:\s{1,4}${value(String.raw`[^\s|;&>-]`)})?`,
     ),
   },
@@ -455,7 +455,7 @@ function replaceShape(text: string, { shape: secret, after }: Rule, isHidden: Is
   const begin = after?.option ?? secret;
   let replaced = '';
   let end = 0;
-  /** Start of the text in which the command was not searched yet. */
+  /** Start of the text that has not been searched for the command yet. */
   let from = 0;
   let isOfCommand = after === undefined;
   begin.lastIndex = 0;

@@ -156,7 +156,7 @@ function callerGrants(
         .flatMap(({ name, addresses: [address] }) => (address === undefined ? [] : [{ name, address }]));
     },
     whois: (address: string, signal: AbortSignal, service?: string) =>
-      // With the source `proxy-protocol`, the address is a tailnet address, and the port is not used.
+      // `proxy-protocol` means that `address` is the address of a tailnet node; `whois` then ignores the port.
       tailnet.identities.whois({ address, port: 1, source: 'proxy-protocol' }, signal, service),
   };
   return (signal) => readGrants(facts, signal);

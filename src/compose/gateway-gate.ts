@@ -55,8 +55,9 @@ export function openGate(parts: {
 }
 
 /**
- * Accepted host names. With a static identity, every connection has the same identity. The names are therefore
- * restricted, so that a web page cannot reach the gateway through a host name that the page controls (DNS rebinding).
+ * Accepted host names; an empty set stands for all names. With a static identity, every connection has the same
+ * identity. Only some host names are therefore accepted, so that a web page cannot reach the gateway through a host
+ * name that the page controls (DNS rebinding).
  */
 function hostNamesOf(
   { hostNames, identity, tlsNames, listen: { host } }: GatewayConfig,

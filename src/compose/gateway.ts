@@ -29,7 +29,7 @@ import { readStaticIdentity } from './static-identity-file.ts';
 import { createLocalTailnet, createStaticTailnet, openCertificates, type Tailnet } from './tailnet.ts';
 import { type GatewayOptions, openServer, requestLimits } from './gateway-server.ts';
 
-/** To this number of connections beyond the limit, the gateway still sends an error response. */
+/** Number of connections beyond the limit to which the gateway still sends an error response. */
 const SURPLUS_CONNECTIONS = 256;
 
 export interface RunningGateway {

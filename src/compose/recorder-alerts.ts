@@ -32,7 +32,7 @@ export async function openRecorderAlerts(
     async order({ id }, rule, action) {
       const orders = (await catalog.find(id))?.live?.orders;
       // `orders` is undefined if another recorder receives the session. That recorder has the same rules, and sends the
-      // command itself.
+      // session order itself.
       await orders?.give({ action, by: `rule ${rule}`, reason: 'the session matched it' });
       return orders !== undefined;
     },

@@ -112,9 +112,12 @@ const DEFAULT_LIMITS = {
    * half of the slots that other nodes leave free.
    */
   maxSessions: 4000,
-  /** Maximum number of connections per listener. One address may use at most half of those that others leave free. */
+  /**
+   * Maximum number of connections per listener. One address may use at most half of the connections that other
+   * addresses leave free.
+   */
   maxConnections: 20_000,
-  /** Maximum number of live views. One viewer may use at most half of the slots that others leave free. */
+  /** Maximum number of live views. One viewer may use at most half of the slots that other viewers leave free. */
   maxViewers: 500,
   maxEventBytes: 16 * 1024 ** 2,
   /**
@@ -151,7 +154,7 @@ const DEFAULT_TIMING = {
   headTimeoutMs: 10_000,
   /** Maximum idle time of a connection without a request. */
   idleTimeoutMs: 30_000,
-  /** Maximum delay until the list of recordings contains new ones from other recorders with the same store. */
+  /** Maximum delay until the list of recordings contains new recordings of other recorders with the same store. */
   listRefreshMs: 1000,
   /** Delay before the first retry after a store error. It doubles up to `maxStoreRetryMs`. */
   storeRetryMs: 1000,
@@ -159,13 +162,13 @@ const DEFAULT_TIMING = {
   /** Maximum delay until an entry of the evidence log is copied to the store, if the store is available. */
   publishMs: 5000,
   /**
-   * Interval at which the recorder writes the durable lengths of sessions that have grown to its evidence log. No entry
+   * Interval at which the recorder writes to its evidence log the durable lengths of sessions that have grown. No entry
    * is written if no session has grown.
    */
   markMs: 5000,
   /** Interval at which the recorder writes the durable lengths of all open sessions to its evidence log. */
   markAllMs: 3_600_000,
-  /** Interval at which the recorder writes the heads of other recorders' logs to its evidence log. */
+  /** Interval at which the recorder writes the heads of other recorders' evidence logs to its own evidence log. */
   witnessMs: 3_600_000,
   /** Time for which a batch collects events before it is stored. */
   eventBatchMs: 60_000,

@@ -16,8 +16,8 @@ export type SearchSettings = Pick<
 const SHARDS = 1;
 
 /**
- * Returns the search server; undefined for an index in files. The files in the settings are read once here, so that
- * errors are reported at the start. Each index process reads them again.
+ * Returns the search server; undefined for an index in files. The files that the settings name are read once here, so
+ * that errors are reported at the start. Each index process reads them again.
  *
  * @throws TailcastError `CONFIG_INVALID` with the name of the setting
  */

@@ -27,7 +27,7 @@ export type SettingValues<Table extends SettingTable> = {
   readonly [Key in keyof Table]: Table[Key] extends Setting<infer T> ? T : never;
 };
 
-/** Declares a setting. The type of its value is the union of the default's type and the result type of `parse`. */
+/** Declares a setting. The value of the setting has the type of the default or the result type of `parse`. */
 export function setting<T>(
   description: string,
   parse: ParseValue<T>,

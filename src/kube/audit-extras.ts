@@ -11,8 +11,8 @@ export const AUDIT_EXTRA = {
 } as const;
 
 /**
- * Keys of user extras of API requests that use access on request: the id of the access request, its requester, and each
- * approver.
+ * Keys of user extras of API requests that use rights from an access request: the id of the access request, its
+ * requester, and each approver.
  */
 export const ELEVATION_EXTRA = {
   request: 'tailcast.dev/access-request',

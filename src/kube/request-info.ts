@@ -181,8 +181,8 @@ function splitNamespace(parts: readonly string[]): { namespace: string; parts: r
 
 function watches(query: TargetQuery): boolean {
   if (queryFlag(query, 'watch')) return true;
-  // NOTE: if the list options are invalid, Kubernetes compares this value with `strings.ToLower` instead of
-  // `strings.EqualFold`. Only `EqualFold` treats the long s (ſ) as s.
+  // NOTE: if the list options are invalid, Kubernetes ignores the letter case of this value with `strings.ToLower`
+  // instead of `strings.EqualFold`. Only `EqualFold` treats the long s (ſ) as s.
   const text = firstQueryValue(query, 'watch')?.toLowerCase() ?? 'false';
   return text !== 'false' && text !== '0' && decodeListOptions(query) === undefined;
 }

@@ -1,6 +1,6 @@
 /**
- * Parses the capability for access on request and moderated sessions. The parser is as strict as the parser of the
- * reference's capability. It also rejects unknown fields, because a misspelled `approvers` would otherwise give access
+ * Parses the capability for access requests and moderated sessions. The parser is as strict as the parser of grants
+ * (`capabilities.ts`). It also rejects unknown fields, because a misspelled `approvers` would otherwise give access
  * without an approval. Pure.
  */
 import { grantFlag, isTag, malformed, matchesName, members, texts } from './capabilities.ts';

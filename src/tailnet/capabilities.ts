@@ -58,8 +58,8 @@ export function parseKubernetesRules(capabilities: CapabilityMap): KubernetesRul
  * `scope.isDefault` is true, the rules without `clusters`. Rules with the older capability name never apply, because
  * they have no field `clusters`.
  *
- * Recording stays enforced: if none of these rules contains `enforceRecorder`, the recording fields of all rules apply,
- * even of rules for other clusters. Therefore, only a rule that applies to this cluster can disable the enforcement.
+ * If none of these rules contains `enforceRecorder`, the recording fields of all rules apply, even of rules for other
+ * clusters. Therefore, only a rule that applies to this cluster can disable enforced recording.
  *
  * @throws TailcastError `GRANT_MALFORMED`
  */

@@ -27,8 +27,8 @@ export interface IssuedPair {
 const ECDSA = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' } as const;
 
 /**
- * Certificates are already valid this long before they are issued, in milliseconds, because the clock of a client may
- * be behind.
+ * Time between the start of a certificate's validity and its issue, in milliseconds. The validity starts earlier,
+ * because the clock of a client may be behind.
  */
 const BACKDATED_MS = 3_600_000;
 

@@ -34,8 +34,8 @@ export function assertPrivateProxyListener(
 }
 
 /**
- * Returns a function that reads the PROXY header of a new connection without TLS. Connections from other machines and
- * connections without a valid header are closed.
+ * Returns a function that reads the PROXY header of a new connection. The connection does not use TLS. Connections from
+ * other machines and connections without a valid header are closed.
  *
  * @param handOver called with the peer in the header
  */

@@ -10,8 +10,8 @@
  * table      = 5E 2A 4D 18  size  *(compressed, plain)  count  00  B1 EA 92 8F      numbers: 32 bits, little endian
  * ```
  *
- * The guard contains the checksum of the table. The table also has an entry for the guard, with a content of 0 bytes,
- * so that the sum of the compressed sizes is the start of the table.
+ * The guard is a frame that contains the checksum of the table. The table also has an entry for the guard, with a
+ * content of 0 bytes, so that the sum of the compressed sizes is the start of the table.
  *
  * A sealed (encrypted) archive consists only of skippable frames, so `zstd -d` returns no content. Readers
  * without the key can still learn the length of the content from the table:

@@ -28,9 +28,12 @@ const FATE_MASK = (1 << FATE_BITS) - 1;
 const FORMS = new Float64Array((FATE.swallowed + 1) * 256);
 const LENGTHS = new Uint8Array(FORMS.length);
 /**
- * Role of each byte in UTF-8 (RFC 3629 §4). Bits 0–2: the ranges of second bytes that it allows as a lead byte
- * (excludes overlong forms and surrogates). Bits 3–5: its own range as a second byte. Bit 6: whether it is a
- * continuation byte. Bits 7–8: number of bytes that must follow it. Separate tables would need 25 % more time.
+ * Properties of each byte in UTF-8 (RFC 3629 §4). One table is used, because separate tables would need 25 % more time.
+ *
+ * - Bits 0–2: byte ranges that a lead byte allows for the second byte, see `ALLOWED_SECOND`
+ * - Bits 3–5: byte range that contains this byte, if it is a continuation byte
+ * - Bit 6: set for a continuation byte
+ * - Bits 7–8: number of continuation bytes that must follow a lead byte
  */
 const MEANINGS = new Uint16Array(256);
 const RANGES = 0b111;
@@ -38,8 +41,8 @@ const RANGE_SHIFT = 3;
 const CONTINUES_SHIFT = 6;
 const FOLLOWING_SHIFT = 7;
 /**
- * Allowed ranges of the second byte. Map keys: lead byte. All other lead bytes allow all ranges. Bits 0–2 stand for
- * 80–8F, 90–9F and A0–BF.
+ * Byte ranges that a lead byte allows for the second byte, without overlong forms and surrogates. Map keys: lead byte.
+ * Bits 0–2 stand for the byte ranges 80–8F, 90–9F and A0–BF. All other lead bytes allow these three byte ranges.
  */
 const ALLOWED_SECOND: ReadonlyMap<number, number> = new Map([
   [0xe0, 0b100],
@@ -73,7 +76,7 @@ export function encodeLossy(bytes: Uint8Array, target: Uint8Array, at: number): 
     // after the end, zero is used, because a zero byte never continues a sequence
     const fourth = index < length ? (bytes[index] ?? 0) : 0;
     const last = MEANINGS[fourth] ?? 0;
-    // 8 if the lead byte allows the range of the second byte, else 0
+    // 8 if the lead byte allows the byte range of the second byte, else 0
     const secondFits = ((lead & (next >> RANGE_SHIFT) & RANGES) + RANGES) & 8;
     const plan =
       ((lead >> (FOLLOWING_SHIFT - 3)) & 24) |

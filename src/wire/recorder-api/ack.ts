@@ -14,7 +14,7 @@ export interface Ack {
    * Number of bytes of frames that correspond to `ack` bytes of events. Present only for uploads of frames.
    */
   readonly frames?: number;
-  /** Order for the gateway, such as to end the session. Sent only to gateways that support orders. */
+  /** Session order for the gateway, such as to end the session. Sent only to gateways that support session orders. */
   readonly order?: SessionOrder;
   /** Reason why the recording could not be stored. Present only in the last acknowledgement. */
   readonly error?: string;

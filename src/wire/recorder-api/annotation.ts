@@ -61,7 +61,7 @@ export interface ExitAnnotation {
 }
 
 /**
- * Confirms that the gateway followed an order of the recorder, ended a pause, or lost a watcher. See
+ * Confirms that the gateway followed a session order of the recorder, ended a pause, or lost a watcher. See
  * `session-order.ts`.
  */
 export interface OrderAnnotation extends Omit<SessionOrder, 'action' | 'watcher'> {

@@ -59,7 +59,7 @@ export interface ApiRequestEvent {
   readonly bodyUnread?: string;
   /** Name of the cluster, if the gateway serves several clusters. tsrecorder ignores this key. */
   readonly cluster?: string | undefined;
-  /** Granted access (access on request) with which the request ran. tsrecorder ignores this key. */
+  /** Access request that granted the rights of this API request, if any. tsrecorder ignores this key. */
   readonly access?: { readonly request: string; readonly approvers: readonly string[] };
 }
 

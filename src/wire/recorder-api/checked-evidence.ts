@@ -27,8 +27,8 @@ export interface CheckedEvidence {
     readonly log: string;
     readonly entry: number;
     /**
-     * Set if another recorder took the session over from the first one. Names the log of the first recorder, the
-     * session's start entry in that log, and the key that signed the copies in the bucket.
+     * Set if another recorder took the session over from the first recorder. Names the evidence log of the first
+     * recorder, the session's start entry in that log, and the key that signed the copies in the bucket.
      */
     readonly adopted?: { readonly log: string; readonly entry: number; readonly key: string };
     /** The public key, if known: SubjectPublicKeyInfo, PEM. */

@@ -14,7 +14,7 @@
 import { LineBatch, type IsUtf8 } from './line-batch.ts';
 import { FrameReader, type FrameVisitor } from './upload-frame.ts';
 
-/** Number of bytes before a place: of lines (asciicast events) and of frames. */
+/** Position of a place, as a number of bytes of lines (asciicast events) and as a number of bytes of frames. */
 export interface FramePlace {
   readonly lines: number;
   readonly frames: number;

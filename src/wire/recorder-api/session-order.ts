@@ -1,8 +1,8 @@
 /**
- * Orders of a recorder to the gateway of a running session: end the session, pause or resume it, or report
- * that a moderator watches it. An order is a field of an acknowledgement. The recorder sends orders only to
- * gateways that announce support for orders (`upload-headers.ts`). The gateway confirms each order with an
- * annotation, which becomes part of the recording.
+ * Session orders: messages with which a recorder tells the gateway of a running session to end, pause or resume the
+ * session, or that a moderator watches it. A session order is a field of an acknowledgement. The recorder sends session
+ * orders only to gateways that announce support for them (`upload-headers.ts`). The gateway confirms each session order
+ * with an annotation, which becomes part of the recording.
  */
 
 export const CONTROL_ACTIONS = ['end', 'pause', 'resume'] as const;
@@ -12,19 +12,19 @@ export type ControlAction = (typeof CONTROL_ACTIONS)[number];
 export const VIEWER_ACTIONS = [...CONTROL_ACTIONS, 'watch'] as const;
 
 /**
- * `hold` is an order of an alert rule: it pauses the session, and the gateway ends the session unless a
- * viewer resumes it in time.
+ * `hold` is the session order of an alert rule: it pauses the session, and the gateway ends the session unless a viewer
+ * resumes it in time.
  */
 export const ORDER_ACTIONS = [...VIEWER_ACTIONS, 'hold'] as const;
 export type OrderAction = (typeof ORDER_ACTIONS)[number];
 
 /**
- * Actions in annotations, with which the gateway confirms orders and reports changes. `leave`: the viewer has stopped
- * watching, or is not allowed to moderate the session. `reason`: the user typed a reason for the session.
+ * Actions in annotations. With them, the gateway confirms session orders and reports changes. `leave`: the viewer has
+ * stopped watching, or is not allowed to moderate the session. `reason`: the user typed a reason for the session.
  */
 export const CONFIRMED_ACTIONS = [...ORDER_ACTIONS, 'leave', 'reason'] as const;
 
-/** Interval at which the recorder repeats the order for a watching viewer, in milliseconds. */
+/** Interval at which the recorder repeats the action `watch` for a watching viewer, in milliseconds. */
 export const WATCH_INTERVAL_MS = 3_000;
 
 /** A viewer of a moderated session, as the recorder identified it. */
@@ -36,10 +36,10 @@ export interface SessionWatcher {
 }
 
 export interface SessionOrder {
-  /** Id of the order, which its confirmation repeats. */
+  /** Id of the session order, which the confirmation repeats. */
   readonly id: string;
   readonly action: OrderAction;
-  /** The viewer or the rule that gave the order. */
+  /** The viewer or the alert rule that gave the session order. */
   readonly by: string;
   readonly reason: string;
   /** The watching viewer. Present only if `action` is `watch`. */

@@ -52,7 +52,7 @@ const MAX_COPIED_BYTES = 1024;
 export class FrameBatch {
   /** All bytes of the batch except the referenced output. */
   readonly #bytes = new GrowingBytes();
-  /** Referenced output, each with its position in the other bytes. */
+  /** Pieces of referenced output, each with its position in the other bytes. */
   #borrowed: { readonly at: number; readonly bytes: Uint8Array }[] = [];
   #borrowedBytes = 0;
 

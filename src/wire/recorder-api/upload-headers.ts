@@ -78,7 +78,7 @@ export interface UploadFields {
    * then write the output to disk without delay.
    */
   readonly waits: boolean;
-  /** True if the gateway follows orders, see `session-order.ts`. */
+  /** True if the gateway follows session orders, see `session-order.ts`. */
   readonly orders?: boolean;
   /** Absent if the session has no other recorders. */
   readonly neighbours?: Neighbours;

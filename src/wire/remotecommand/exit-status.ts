@@ -1,7 +1,7 @@
 /**
- * Parses and encodes the exit status of exec and attach, which is the content of the error stream. Since protocol
- * version 4, the content is a `metav1.Status`; before, it is plain text. Sources: k8s.io/client-go
- * `tools/remotecommand/v1.go` … `v4.go`, k8s.io/kubelet `cri/streaming/remotecommand/exec.go`.
+ * Parses and encodes the exit status of exec and attach, which is the content of the error stream. In version 4 and
+ * later of the channel protocol, the content is a `metav1.Status`; in earlier versions, it is plain text. Sources:
+ * k8s.io/client-go `tools/remotecommand/v1.go` … `v4.go`, k8s.io/kubelet `cri/streaming/remotecommand/exec.go`.
  */
 import { isJsonArray, isJsonObject, jsonField, parseJsonObject, type JsonObject } from '../json-value.ts';
 import { GrowingBytes } from '../growing-bytes.ts';
@@ -88,9 +88,9 @@ const MAX_MESSAGE_CHARACTERS = 4096;
 const MAX_CLIENT_EXIT_CODE = 255;
 
 /**
- * Translates a status of the kubelet, received over SPDY, into a status for a WebSocket client with protocol version 5.
- * The API server also translates: it parses the status with client-go and writes its own status. Source:
- * `k8s.io/apiserver/pkg/util/proxy/streamtranslator.go`, `client-go/tools/remotecommand/v4.go`.
+ * Translates a status of the kubelet, received over SPDY, into a status for a WebSocket client with version 5 of the
+ * channel protocol. The API server also translates: it parses the status with client-go and writes its own status.
+ * Source: `k8s.io/apiserver/pkg/util/proxy/streamtranslator.go`, `client-go/tools/remotecommand/v4.go`.
  *
  * @param bytes the complete error stream, not empty
  */

@@ -246,9 +246,8 @@ function takeControl(frame: ControlFrame, chunk: Uint8Array, offset: number): nu
 }
 
 /**
- * The peer's SPDY library (in Go) ignores the frame length of SETTINGS: it reads the number of entries that
- * the frame states, and then the next frame. This parser therefore checks the number of entries before the
- * frame is complete.
+ * The peer's SPDY library (in Go) ignores the frame length of SETTINGS: it reads as many entries as the frame states,
+ * and then the next frame. This parser therefore checks the number of entries before the frame is complete.
  */
 function checkSettingsCount(payload: Uint8Array): void {
   const count = new DataView(payload.buffer, payload.byteOffset).getUint32(0);
