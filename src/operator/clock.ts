@@ -4,6 +4,8 @@ import { systemTimer, type Timer } from '../async/timer.ts';
 export interface Clock extends Timer {
   /** Milliseconds since 1970. */
   now(): number;
+  /** Milliseconds since an unspecified time. Setting the clock of the machine does not change this value. */
+  monotonic(): number;
 }
 
 /** Current time in RFC 3339 with seconds, the format of Kubernetes. */
@@ -12,4 +14,8 @@ export function timeOf(clock: Pick<Clock, 'now'>): string {
 }
 
 /** The machine's clock. */
-export const systemClock: Clock = { ...systemTimer, now: Date.now };
+export const systemClock: Clock = {
+  ...systemTimer,
+  now: Date.now,
+  monotonic: () => performance.now(),
+};

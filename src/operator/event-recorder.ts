@@ -58,7 +58,7 @@ export function createEventRecorder(options: {
       const text = message.slice(0, MAX_MESSAGE);
       const key = JSON.stringify([about.uid, type, reason, text]);
       const before = recent.get(key);
-      const now = clock.now();
+      const now = clock.monotonic();
       if (before !== undefined && now - before.atMs < REPEAT_AFTER_MS) return;
       const time = timeOf(clock);
       try {

@@ -108,10 +108,10 @@ export function createInformer(options: InformerOptions): Informer {
             isUnknown = false;
             markSynced();
           }
-          const startedAtMs = clock.now();
+          const startedAtMs = clock.monotonic();
           place = await follow(place, signal);
           // A delay prevents a busy loop if the server closes watches immediately.
-          if (clock.now() - startedAtMs < 1000) await pause(backoff.next(), signal, clock);
+          if (clock.monotonic() - startedAtMs < 1000) await pause(backoff.next(), signal, clock);
         } catch (error) {
           if (signal.aborted) return;
           const retryInMs = backoff.next();

@@ -81,17 +81,17 @@ export async function runWhileLeading(
 
 /** Renews the Lease periodically. Returns if a renewal does not succeed in time, or when `signal` aborts. */
 async function renew(candidate: Candidate, clock: Clock, signal: AbortSignal): Promise<void> {
-  let renewedAtMs = clock.now();
+  let renewedAtMs = clock.monotonic();
   while (!signal.aborted) {
     await pause(RETRY_MS, signal, clock);
     if (signal.aborted) return;
-    const left = RENEW_DEADLINE_MS - (clock.now() - renewedAtMs);
+    const left = RENEW_DEADLINE_MS - (clock.monotonic() - renewedAtMs);
     if (left <= 0) return;
     const attempt = new AbortController();
     const cancel = clock.schedule(left, () =>
       attempt.abort(new Error('the lease could not be renewed in time')),
     );
-    const startedAtMs = clock.now();
+    const startedAtMs = clock.monotonic();
     const renewed = await candidate.attempt(AbortSignal.any([signal, attempt.signal]));
     cancel();
     if (renewed) renewedAtMs = startedAtMs;
@@ -122,9 +122,9 @@ function createCandidate(options: LeaderOptions): Candidate {
     }
     const { spec } = leaseSchema.parse(lease);
     const record = JSON.stringify(spec);
-    if (sighting?.record !== record) sighting = { record, seenAtMs: clock.now() };
+    if (sighting?.record !== record) sighting = { record, seenAtMs: clock.monotonic() };
     const ours = spec.holderIdentity === identity;
-    const expired = clock.now() - sighting.seenAtMs >= spec.leaseDurationSeconds * 1000;
+    const expired = clock.monotonic() - sighting.seenAtMs >= spec.leaseDurationSeconds * 1000;
     if (!ours && spec.holderIdentity !== '' && !expired) return false;
     const next = {
       ...own,

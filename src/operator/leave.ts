@@ -30,7 +30,7 @@ const RETRY_MS = 5000;
  */
 export async function leave(options: LeaveOptions): Promise<void> {
   const { client, specs, clock, log, limitMs, signal } = options;
-  const endMs = clock.now() + limitMs;
+  const endMs = clock.monotonic() + limitMs;
   const waiting = new Map<string, string>();
   for (const [name, { resources }] of specs)
     for (const key of await namesOf(client, resources)) waiting.set(`${name}/${key}`, 'not started');
@@ -56,7 +56,7 @@ export async function leave(options: LeaveOptions): Promise<void> {
       log.info({}, 'nothing of the operator is left');
       return;
     }
-    if (clock.now() >= endMs) {
+    if (clock.monotonic() >= endMs) {
       const left = [...waiting].map(([key, reason]) => `${key} (${reason})`).join(', ');
       throw new TailcastError('CLEANUP_INCOMPLETE', `not cleaned up: ${left}`);
     }

@@ -4,12 +4,15 @@ import type { Clock } from '../../src/operator/clock.ts';
 export interface FakeClock extends Clock {
   /** Advances the time and runs due timers in order. Promises settle between two timers. */
   advance(ms: number): Promise<void>;
+  /** Changes the time of day, as when somebody sets the machine's clock. */
+  set(nowMs: number): void;
   /** Time until the next timer; undefined without timers. */
   readonly nextInMs: number | undefined;
 }
 
 export function createFakeClock(startMs = Date.UTC(2026, 10, 21, 9)): FakeClock {
-  let nowMs = startMs;
+  let nowMs = 0;
+  let offsetMs = startMs;
   let sequence = 0;
   const timers = new Map<number, { readonly atMs: number; readonly action: () => void }>();
 
@@ -18,7 +21,11 @@ export function createFakeClock(startMs = Date.UTC(2026, 10, 21, 9)): FakeClock 
   }
 
   return {
-    now: () => nowMs,
+    now: () => nowMs + offsetMs,
+    monotonic: () => nowMs,
+    set(wallMs) {
+      offsetMs = wallMs - nowMs;
+    },
     schedule(delayMs, action) {
       const id = (sequence += 1);
       timers.set(id, { atMs: nowMs + delayMs, action });

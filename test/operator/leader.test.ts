@@ -214,6 +214,21 @@ describe('leader election', () => {
     expect([first.leading, first.terms]).toEqual([true, 2]);
   });
 
+  it('leads alone when the clock of a machine is set', async () => {
+    const first = join('first');
+    await settle();
+    const second = join('second');
+    await clock.advance(4_000);
+    clock.set(clock.now() + 3_600_000);
+    await clock.advance(4_000);
+    expect([first.leading, second.leading]).toEqual([true, false]);
+    store.away = true;
+    await clock.advance(4_000);
+    clock.set(clock.now() - 3_600_000);
+    await clock.advance(9_000);
+    expect([first.leading, second.leading]).toEqual([false, false]);
+  });
+
   it('ends when the work ends, and lets go', async () => {
     const first = join('first');
     await settle();

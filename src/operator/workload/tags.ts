@@ -34,14 +34,14 @@ const taggedSchema = z.object({
 export function createTagPolicy(deps: {
   readonly client: Pick<KubeClient, 'list'>;
   readonly options: Pick<SpecOptions, 'allowedTags' | 'defaultTags' | 'recorderUploaders'>;
-  readonly clock: Pick<Clock, 'now'>;
+  readonly clock: Pick<Clock, 'monotonic'>;
 }): TagPolicy {
   const { options, clock } = deps;
   const { allowedTags, defaultTags } = options;
   let known: { readonly atMs: number; readonly owners: ReadonlyMap<string, string> } | undefined;
 
   async function owners(): Promise<ReadonlyMap<string, string>> {
-    const now = clock.now();
+    const now = clock.monotonic();
     if (known === undefined || now - known.atMs >= REMEMBERED_MS)
       known = { atMs: now, owners: await trustedTags(deps) };
     return known.owners;
