@@ -4,7 +4,7 @@ import type { Clock } from '../../src/operator/clock.ts';
 export interface FakeClock extends Clock {
   /** Advances the time and runs due timers in order. Promises settle between two timers. */
   advance(ms: number): Promise<void>;
-  /** Changes the time of day, as when somebody sets the machine's clock. */
+  /** Sets the time of day, like `date --set`. */
   set(nowMs: number): void;
   /** Time until the next timer; undefined without timers. */
   readonly nextInMs: number | undefined;

@@ -62,7 +62,11 @@ export function gatewayStatefulSet(
     podAnnotations: serveAnnotation(serveConfig(listen, context.service)),
     podSpec: {
       terminationGracePeriodSeconds: GRACE_SECONDS,
-      securityContext: { fsGroup: USER, seccompProfile: { type: 'RuntimeDefault' } },
+      securityContext: {
+        fsGroup: USER,
+        fsGroupChangePolicy: 'OnRootMismatch',
+        seccompProfile: { type: 'RuntimeDefault' },
+      },
       initContainers: [
         tailscaleContainer(
           {

@@ -65,6 +65,7 @@ const POD = z.looseObject({
     containers: z.array(CONTAINER),
     securityContext: z.strictObject({
       fsGroup: z.number(),
+      fsGroupChangePolicy: z.literal('OnRootMismatch').optional(),
       seccompProfile: z.strictObject({ type: z.literal('RuntimeDefault') }),
       sysctls: z.array(z.strictObject({ name: z.string(), value: z.string() })).default([]),
     }),
