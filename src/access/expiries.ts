@@ -11,8 +11,8 @@ export const SKEW_MS = 300_000;
 /** Time for which a gateway retries storing the evidence of an expiry, in milliseconds. */
 const EVIDENCE_MS = 600_000;
 /**
- * Time for which only the gateway that claimed an expiry may write it. It is longer than the accepted clock difference
- * `SKEW_MS`.
+ * Time for which only the gateway that claimed an expiry may write it. This time is longer than the accepted clock
+ * difference `SKEW_MS`.
  */
 const CLAIM_MS = SKEW_MS + 60_000;
 

@@ -12,8 +12,8 @@ const MAX_DESCRIPTION = 300;
 
 /**
  * Returns a description of the call that caused an access request, for the approvers: one line, without secrets. The
- * requester chooses the command and could use this to conceal important words, so the text states whether words are
- * hidden or cut off.
+ * requester chooses the command, and could choose a command whose important words are hidden or cut off. The
+ * description states whether this is the case.
  */
 export function describeRequest({ info, command }: Pick<Petition, 'info' | 'command'>): string {
   const { verb, resource, subresource, name, namespace, path } = info;
@@ -80,7 +80,7 @@ export function problemOf(error: unknown): string | undefined {
   return undefined;
 }
 
-/** Returns the flags of `kubectl tailcast request` that request this access. */
+/** Returns the command-line flags with which `kubectl tailcast request` requests this access. */
 export function flagsOf({ ask: { groups, user, writes } }: Petition): string {
   const named = groups.map((group) => `--group ${group}`);
   return [...named, ...(user === undefined ? [] : [`--user ${user}`]), ...(writes ? ['--writes'] : [])].join(

@@ -25,7 +25,10 @@ export type Person = Readonly<z.infer<typeof PERSON>>;
 const DECISION = z.strictObject({
   verdict: z.enum(['approved', 'denied', 'revoked']),
   by: PERSON,
-  /** Kubernetes groups that the caller had at the time of the decision; only those that later checks need. */
+  /**
+   * Kubernetes groups that the caller had at the time of the decision. Only the groups that later checks need are
+   * stored.
+   */
   groups: texts,
   tags: texts,
   atMs: z.number(),
@@ -47,8 +50,8 @@ const RECORDING = z.discriminatedUnion('mode', [
 const RECORD = z.strictObject({
   id: z.string(),
   /**
-   * Number that increases with each change. If a gateway knows a record of the object with a higher number, this record
-   * is invalid.
+   * Number that increases with each change. A record is invalid if the gateway knows another record of the same object
+   * with a higher number.
    */
   revision: z.int(),
   state: z.enum(['pending', 'granted', 'denied', 'revoked', 'expired']),

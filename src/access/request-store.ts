@@ -33,7 +33,7 @@ const MAX_REMOVED = 50;
 const MAX_REQUESTS = 10_000;
 /**
  * Maximum size of a new record, in characters. The API server accepts records of 65,536 characters
- * (`deploy/access/accessrequest.yaml`). The difference is reserved for the decisions that are added later.
+ * (`deploy/access/accessrequest.yaml`). The rest is reserved for decisions that are added later.
  */
 const MAX_NEW_RECORD = 40_000;
 /** Maximum time for which a record is used without confirmation by the API server. */

@@ -81,8 +81,9 @@ export type AccessVerdict = AccessDecision['verdict'];
 const DEFAULT_DURATION_MS = 3_600_000;
 /** Time for decisions. */
 const PENDING_MS = 86_400_000;
-/** Maximum number of AccessRequest objects of one person: those that are pending, and all that are kept. */
+/** Maximum number of pending AccessRequest objects of one person. */
 const MAX_PENDING_PER_PERSON = 20;
+/** Maximum number of AccessRequest objects of one person, including ended requests that are still stored. */
 const MAX_KEPT_PER_PERSON = 500;
 const MAX_ATTEMPTS = 5;
 const EXPIRY_MS = 15_000;

@@ -93,9 +93,7 @@ export function isApproved(record: AccessRecord, { approvers }: Pick<AccessRule,
 const MINUTE_MS = 60_000;
 const WEEKDAYS: readonly string[] = ['Sun', 'Mon', 'Tue', 'Wed', 'Thu', 'Fri', 'Sat'];
 const formats = new Map<string, Intl.DateTimeFormat>();
-/**
- * Cached result for each time window in the current minute, because the gate checks the windows for each request.
- */
+/** Cached results for one minute: whether each time window is open. The gate needs these results for every request. */
 const remembered = new WeakMap<AccessWindow, { readonly minute: number; readonly isOpen: boolean }>();
 
 /** True if the time is in a window of the rule, or the rule has no windows. */
@@ -178,8 +176,8 @@ export function meetsLimits({ durationMs, reason }: AccessRecord, rule: AccessRu
 }
 
 /**
- * Returns a rule whose limits a granted record meets and for which the record has enough approvals. Returns undefined
- * if the record does not allow the request.
+ * Returns a rule under which a granted record allows the request: the record is within the limits of the rule and has
+ * enough approvals. Returns undefined if there is no such rule.
  */
 export function grantingRuleOf(
   record: AccessRecord,

@@ -13,9 +13,9 @@ const PAUSED_MS = 500;
 const CATCH_UP_MS = 1000;
 
 /**
- * Calls `expire` after `ms` since the start or the last `extend`. If the timer fires late, the process was paused
- * (suspended, throttled or busy). Node then runs timers before it reads the data that arrived meanwhile, so `expire`
- * waits one more second. Otherwise a peer that answered in time would count as unresponsive.
+ * Calls `expire` when `ms` have passed since the start or the last `extend`. If the timer fires late, the process was
+ * paused (suspended, throttled or busy). Node.js then runs timers before it reads the data that arrived meanwhile, so
+ * `expire` is delayed by one more second. Otherwise a peer that answered in time would count as unresponsive.
  *
  * @param keepsAlive true if the deadline keeps the process alive
  */
@@ -46,11 +46,11 @@ export function createDeadline(ms: number, expire: () => void, keepsAlive = fals
   };
 }
 
-/** Maximum delay of a timer in milliseconds. Node uses 1 ms instead of a longer delay. */
+/** Maximum delay of a timer in milliseconds. Node.js replaces a longer delay with 1 ms. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
 /**
- * Calls `action` once after `ms`, which may be longer than Node's timers allow. Does not keep the process alive.
+ * Calls `action` once after `ms`, which may be longer than a timer of Node.js allows. Does not keep the process alive.
  *
  * @returns a function that cancels the call
  */

@@ -20,8 +20,8 @@ export interface LimiterOptions {
   /** Maximum number of concurrent actions of one owner. Default: `maxActive`. */
   readonly maxActivePerOwner?: number;
   /**
-   * Number of queued actions at which the queue counts as full. A full queue accepts further actions only from an owner
-   * with no queued actions, or with fewer than an equal share of this number. Default: unlimited. 0 disables the queue.
+   * Number of queued actions at which the queue counts as full. A full queue accepts an action only if its owner has no
+   * queued action, or fewer than this number divided by the number of owners. Default: unlimited. 0 disables the queue.
    */
   readonly maxWaiting?: number;
   /** Returns the error for a full queue. */

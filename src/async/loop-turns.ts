@@ -3,7 +3,7 @@
  * of a fixed duration, so that the number of yields depends only on the work.
  */
 
-/** Number of items in a piece, which take one or two milliseconds. */
+/** Number of items in a piece. A piece takes one or two milliseconds. */
 const ITEMS = 1000;
 
 export interface LoopTurns {

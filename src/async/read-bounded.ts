@@ -1,6 +1,6 @@
 /**
- * Reads a stream of byte chunks to its end. If the stream is longer than `maxBytes`, stops reading and throws. If it is
- * a Node stream, it is then destroyed.
+ * Reads a stream of byte chunks to its end. If the stream is longer than `maxBytes`, stops reading and throws. A
+ * Node.js stream is then destroyed.
  *
  * @param tooLong returns the error for more than `maxBytes` bytes
  */

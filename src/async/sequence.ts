@@ -12,8 +12,8 @@ export function createSequence(): Sequence {
 }
 
 /**
- * Creates a function that queues `work`. Calls before the start of a queued run do not queue another run, but share the
- * result of this run.
+ * Creates a function that queues `work`. While a run is queued, further calls do not queue another run, but return the
+ * result of the queued run.
  */
 export function createSharedStep<T>(inTurn: Sequence, work: () => Promise<T>): () => Promise<T> {
   let waiting: Promise<T> | undefined;

@@ -6,7 +6,7 @@ export interface Timer {
   schedule(delayMs: number, action: () => void): () => void;
 }
 
-/** Timers of Node, created with `createDeadline`. A scheduled action keeps the process alive. */
+/** Timers of Node.js, created with `createDeadline`. A scheduled action keeps the process alive. */
 export const systemTimer: Timer = {
   schedule: (delayMs, action) => createDeadline(delayMs, action, true).clear,
 };

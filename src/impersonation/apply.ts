@@ -21,8 +21,8 @@ import {
 import type { ImpersonationTarget } from './target.ts';
 
 /**
- * - `auth`: the request runs as `target`, with the gateway's own credential: `authorization`, or a client certificate
- *   if that is undefined
+ * - `auth`: the request runs as `target`, with the gateway's own credential. The credential is `authorization`, or a
+ *   client certificate if `authorization` is undefined
  * - `requestHeader`: the request runs as `target`, which the API server accepts because of the gateway's
  *   client certificate. With `passImpersonation`, `Impersonate-*` headers of the client are forwarded, and
  *   the API server checks whether `target` may impersonate
@@ -107,8 +107,8 @@ function addIdentity(
  * equals the caller's user, and `Impersonate-Group` lists exactly the caller's groups. A subset of the groups, or no
  * group, is refused, because the request would run with more groups than the client listed.
  *
- * @param rawHeaders as received; headers of other families are skipped
- * @throws TailcastError `IMPERSONATION_REFUSED`; `HEADER_REFUSED` for an unknown header of the family
+ * @param rawHeaders as received; all headers except `Impersonate*` are skipped
+ * @throws TailcastError `IMPERSONATION_REFUSED`; `HEADER_REFUSED` for an unknown `Impersonate*` header
  */
 export function refuseOtherIdentity(rawHeaders: RawHeaders, { user, groups }: ImpersonationTarget): void {
   const ownUser = latin1Utf8(user);
@@ -249,7 +249,7 @@ const KNOWN_IMPERSONATION: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * Rejects an unknown header of the family, because a newer API server may give it a meaning.
+ * Rejects an unknown `Impersonate*` header, because a newer API server may give it a meaning.
  *
  * @param name in lower case
  * @throws TailcastError `HEADER_REFUSED`
@@ -259,7 +259,7 @@ export function checkImpersonation(name: string): void {
   throw new TailcastError('HEADER_REFUSED', `${name} is not a known impersonation header`);
 }
 
-/** A bearer token must be accompanied by another subprotocol, as Kubernetes requires. */
+/** Throws if `Sec-WebSocket-Protocol` contains only a bearer token. Kubernetes requires another subprotocol, too. */
 function requireSubprotocol(kept: RawHeaders): void {
   for (let index = 0; index < kept.length; index += 2) {
     if (kept[index]?.toLowerCase() === 'sec-websocket-protocol' && kept[index + 1] !== '') return;

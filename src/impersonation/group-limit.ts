@@ -8,13 +8,13 @@ import { TailcastError } from '../errors.ts';
 /** Groups that every authenticated caller has anyway. Assigning them gives no additional rights. */
 const HARMLESS: ReadonlySet<string> = new Set(['system:authenticated', 'system:unauthenticated']);
 
-/** Returns those of `groups` that are built into Kubernetes and have rights by default. */
+/** Returns the items of `groups` that are built into Kubernetes and have rights by default. */
 export function reservedGroups(groups: readonly string[]): readonly string[] {
   return groups.filter((group) => group.startsWith('system:') && !HARMLESS.has(group));
 }
 
 /**
- * @param claimable names, each of which may end with `*`. An empty list allows any group and user
+ * @param claimable allowed names; a name may end with `*`. An empty list allows any group and user
  * @param rules rules of access on request. If `claimable` is not empty, no rule may name a user, because the rights of
  *   that user are unknown
  * @throws TailcastError `POLICY_REFUSED` that names the first group or user that is not allowed

@@ -6,8 +6,8 @@
  *
  * Blocks are shared memory (`SharedArrayBuffer`), which V8 does not count. After every 64 MB of counted memory outside
  * the heap, V8 marks the heap. In a test with recorded bulk output, V8 marked the heap 22 times when it counted the
- * blocks, and once when it did not. Because V8 does not count dropped blocks either, the pool counts them, and starts a
- * garbage collection when their size reaches a limit.
+ * blocks, and once when it did not. V8 also does not count dropped blocks (blocks that never return to the pool). The
+ * pool therefore counts them, and starts a garbage collection when their size reaches a limit.
  *
  * NOTE: The state is global to the module, because one pool serves the process.
  */

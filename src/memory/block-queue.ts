@@ -54,9 +54,9 @@ export class BlockQueue {
   }
 
   /**
-   * Adds a chunk. If the queue is empty, a small chunk stays in its own buffer, to which the caller must then no longer
-   * write. If the chunk is in a lent block, the queue adopts the block. If this block is mostly empty, its bytes are
-   * copied and the block is returned to the pool.
+   * Adds a chunk. If the queue is empty, a small chunk stays in its own buffer. The caller must then no longer write to
+   * this buffer. If the chunk is in a lent block, the queue adopts the block. If this block is mostly empty, its bytes
+   * are copied and the block is returned to the pool.
    * @returns false if the chunk stays in its own buffer
    */
   push(chunk: Uint8Array): boolean {

@@ -1,6 +1,6 @@
 /**
- * A limit in bytes that all users share, such as the memory or the disk for pending output. One user may use at most as
- * many bytes as stay free for others, like the slots of `KeyedCounter.hasShare`:
+ * A limit in bytes that all users share, such as the memory or the disk for pending output. The bytes of one user may
+ * not exceed the bytes that stay free for others. The same rule applies to the slots of `KeyedCounter.hasShare`:
  *
  * ```
  *   │ 1/2 of the limit   │ 1/4      │ 1/8 │ …
@@ -13,7 +13,7 @@
 
 interface Use {
   readonly bytes: number;
-  /** Bytes within the share of the user. Only they reduce the space of other users. */
+  /** Bytes within the share of the user. Only these bytes reduce the space of other users. */
   readonly counted: number;
 }
 
@@ -59,12 +59,12 @@ export class Shares {
     return true;
   }
 
-  /** Counts bytes even if they exceed the share of the user. The space of other users stays free. */
+  /** Counts bytes even if they exceed the share of the user. The excess does not reduce the space of other users. */
   keep(user: string, bytes: number): void {
     this.#set(user, this.usedBy(user) + bytes);
   }
 
-  /** Returns bytes. Other users may then have more space too. */
+  /** Subtracts bytes of the user. All users may then have more space. */
   give(user: string, bytes: number): void {
     this.#set(user, this.usedBy(user) - bytes);
     if (this.#waiting.size === 0 || this.#wakeScheduled) return;
@@ -91,7 +91,7 @@ export class Shares {
 
   /** Calls the callbacks of all users that have space. */
   #wake(): void {
-    // A callback may wait again, so the users are listed first.
+    // A callback may call `whenSpace` again, so the users are listed first.
     const users = [...this.#waiting.keys()].filter((user) => this.spaceOf(user) > 0);
     for (const user of users) {
       const wakes = this.#waiting.get(user) ?? [];

@@ -16,8 +16,8 @@ import { runInNewContext } from 'node:vm';
 
 /**
  * Number of bytes that are read between two collections. Copies of these bytes may need the same amount of memory
- * again. With twice this limit, one of four recorders marked its heap continuously and needed 1.7 times the CPU time
- * for bulk output. With this limit, none of ten recorders marked its heap continuously.
+ * again. With twice this limit, V8 marked the heap of one in four recorders continuously, and bulk output took 1.7
+ * times the CPU time. With this limit, this happened in none of ten recorders.
  */
 export const COLLECT_AFTER_BYTES = 4 * 1024 * 1024;
 
@@ -60,7 +60,7 @@ function run(options: GcOptions): void {
 }
 
 function collector(): (options: GcOptions) => void {
-  // `gc` exists only in contexts that are created while the flag is set
+  // `gc` exists only in V8 contexts that are created while the flag is set
   setFlagsFromString('--expose-gc');
   const gc: unknown = runInNewContext('gc');
   setFlagsFromString('--no-expose-gc');

@@ -58,7 +58,7 @@ export interface ClientHeartbeats {
   readonly hasLeft: boolean;
   /** Reports a complete heartbeat. `response` is the response that the server would send. */
   heartbeat(response: Uint8Array): void;
-  /** Reports a frame that is not a heartbeat. The gateway then cannot answer this chunk itself. */
+  /** Reports a frame that is not a heartbeat. The gateway must then forward the chunk instead of answering it. */
   otherFrame(): void;
   /** Reports a frame that must reach the server immediately. */
   urgentFrame(): void;

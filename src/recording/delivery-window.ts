@@ -44,17 +44,17 @@ const LEAST_BURST_BYTES = 64 * 1024;
 const MAX_BURST_BYTES = 4 * 1024 * 1024;
 const MAX_BURST_BYTES_OF_ALL = 32 * 1024 * 1024;
 /**
- * Unacknowledged bytes that users share, see `Shares`. If a user has used the share, each session of the user may have
- * only {@link SCARCE_WINDOW_BYTES}. Without this limit, 200 sessions of one user at a slow recorder would keep 1.6 GiB
- * in memory.
+ * Maximum number of unacknowledged bytes of all sessions together. Users share it, see `Shares`. After a user has used
+ * up the share, each session of the user may have only {@link SCARCE_WINDOW_BYTES}. Without this limit, 200 sessions of
+ * one user at a slow recorder would keep 1.6 GiB in memory.
  */
 const MAX_RETAINED_BYTES_OF_ALL = 64 * 1024 * 1024;
 const SCARCE_WINDOW_BYTES = 256 * 1024;
 /** Interval at which a burst is checked for old bytes. A byte stays unsaved for at most twice this time. */
 const PATIENCE_MS = 100;
 /**
- * First pause after repeated timeouts. During a pause, all output goes to the journal immediately. The pause
- * doubles with each timeout.
+ * Pause after two successive bursts that the recorder did not acknowledge in time. During a pause, all output goes to
+ * the journal immediately. Each further burst of this kind doubles the pause.
  */
 const PAUSE_MS = 1_000;
 const MAX_PAUSE_MS = 32_000;
@@ -82,7 +82,7 @@ export interface WindowOptions {
   readonly retained: RetainedBytes;
   /** Journal to which the window writes; only with policy `window`. */
   readonly journal?: SessionJournal | undefined;
-  /** Memory of the uploads. Without it each write goes to the journal immediately. */
+  /** Memory that all uploads share. If absent, each write goes to the journal immediately. */
   readonly memory?: UploadMemory | undefined;
   /** User of the session. */
   readonly user: string;

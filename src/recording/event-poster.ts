@@ -124,7 +124,7 @@ class DialAgent extends Agent {
     ).then(
       (socket) => opened?.(null, socket),
       (error: unknown) => {
-        // @ts-expect-error -- Node takes no stream together with an error; its types ask for one
+        // @ts-expect-error -- Node.js takes no stream together with an error; its types ask for one
         opened?.(asError(error), undefined);
       },
     );

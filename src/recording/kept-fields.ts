@@ -1,8 +1,8 @@
 /**
  * Allowlist for the bodies in API request events: for each kind of object, the fields whose values an event contains.
- * For all other fields, an event contains the name or nothing. For an object of an unlisted kind, events contain only
- * its metadata and its containers. The list contains the fields that show an auditor which user got which rights, and
- * which program was started. The list never contains tokens, URLs of webhooks, or values that programs read
+ * For all other fields, an event contains only the field name, or nothing. For an object of an unlisted kind, events
+ * contain only its metadata and its containers. The list contains the fields that show an auditor which user got which
+ * rights, and which program was started. The list never contains tokens, URLs of webhooks, or values that programs read
  * (environment, annotations, data). Pure.
  */
 import { KNOWN_SUBRESOURCES } from '../kube/interactive.ts';

@@ -326,7 +326,7 @@ export class LateDeliveries {
     if (this.#remove(line, waiting)) this.#leaveToDisk(waiting, waiting.acknowledged, reason);
   }
 
-  /** Leaves a tail to the next process. @returns false if nothing of it is on disk */
+  /** Leaves a tail to the next process. @returns false if no part of the tail is on disk */
   #leaveToDisk(end: LateEnd, acknowledged: number, reason: string): boolean {
     const saved = this.#dropUnsaved(end, acknowledged, reason);
     if (saved !== undefined) end.events.kept({ ...saved, reason });
@@ -337,8 +337,8 @@ export class LateDeliveries {
    * Drops the bytes of a tail that are neither acknowledged nor on disk. The bytes on disk then form a tail of their
    * own.
    * @param acknowledged number of acknowledged bytes at the start of the tail
-   * @returns undefined if the disk has no unacknowledged byte; otherwise `bytes`, the number of these bytes, and
-   * `ofBytes`, the size of the tail that contains them
+   * @returns undefined if no unacknowledged byte is on disk. Otherwise, `bytes` is the number of unacknowledged bytes
+   * on disk, and `ofBytes` is the size of the tail that contains them
    */
   #dropUnsaved(
     { rest, events, journal }: LateEnd,

@@ -34,9 +34,9 @@ export interface EndJournal {
 }
 
 /**
- * Callbacks for the tail of one recording. First, `left` is called once. Then exactly one of the other callbacks is
- * called. If only the first bytes of a tail are on disk and the others are lost, `dropped` is called, and then `left`
- * for the bytes on disk.
+ * Callbacks for the tail of one recording. First, `left` is called, and then exactly one of the other callbacks.
+ * Exception: if only the first bytes of a tail are on disk, `dropped` reports the loss of the other bytes. The bytes on
+ * disk then become a new tail: `left` is called again, and then one of the other callbacks.
  */
 export interface LateEvents {
   /**

@@ -46,7 +46,7 @@ export interface RecorderConnection {
    * bytes.
    */
   readonly unwritten: number;
-  /** Ends the upload. The caller must send no more bytes. */
+  /** Ends the upload. The caller must not call `send` afterwards. */
   finish(): void;
   /** Resets the connection. No callback follows. */
   destroy(): void;

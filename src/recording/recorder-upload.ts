@@ -103,7 +103,7 @@ export interface UploadDeps {
   readonly moved?: (address: string, reason: Error) => void;
   /** Journal for unacknowledged bytes; `delivery-window.ts` decides when they are written. */
   readonly journal?: SessionJournal;
-  /** Memory that all uploads share. Without it the journal is written immediately. */
+  /** Memory that all uploads share. If absent, each write goes to the journal immediately. */
   readonly memory?: UploadMemory;
   /** User of the session. Default: the user with the empty name. */
   readonly user?: string;

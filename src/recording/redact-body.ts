@@ -66,9 +66,9 @@ const BACKSLASH = 0x5c;
 const COLON = 0x3a;
 
 /**
- * Counts the colons outside strings. JSON has one colon for each member of an object. `JSON.parse` keeps only the
- * last member with a name, so fewer parsed members than colons reveal a repeated name. The API server may merge
- * such members.
+ * Counts the colons outside strings. JSON has one colon for each member of an object. If an object has two members with
+ * the same name, `JSON.parse` keeps only the last. Fewer parsed members than colons therefore reveal a repeated name.
+ * The API server may merge such members.
  */
 function countColons(text: string): number {
   let count = 0;
@@ -157,7 +157,10 @@ function keepOperation(operation: unknown, shape: Shape, findings: Findings): un
   });
 }
 
-/** Operations that copy no value from the stored object: if they have a value, the patch contains it. */
+/**
+ * Operations that copy no value from the stored object. If an operation of these kinds has a value, the patch contains
+ * the value.
+ */
 const PLAIN_OPERATIONS: ReadonlySet<unknown> = new Set(['add', 'remove', 'replace', 'test']);
 
 /**
@@ -189,7 +192,7 @@ function shapeAt(shape: Shape, pointer: string): Shape | undefined {
   let found: Shape | undefined = shape;
   for (const token of pointer.split('/').slice(1)) {
     if (found === undefined || found === 'all' || found === 'words' || found === 'path') return found;
-    // All values below `names` are redacted.
+    // All values below a field with the shape `names` are redacted.
     if (found === 'names') return undefined;
     const name = token.replaceAll('~1', '/').replaceAll('~0', '~');
     if (found === 'containers') {
@@ -217,7 +220,7 @@ function shownWords(words: readonly string[], findings: Findings): readonly stri
 }
 
 /**
- * Returns true if a single word of a JSON patch may be the value of an option. The option itself may be in
+ * Returns true if a single word of a JSON patch may be the value of a command-line option. The option itself may be in
  * the stored object, so it is unknown whether the value is secret.
  */
 function isLoneWord(word: string): boolean {

@@ -33,7 +33,7 @@ export interface ApiRequest {
     readonly isBodyRequired?: boolean;
     /** Cluster of the request, if the gateway serves several clusters. */
     readonly cluster?: { readonly name: string };
-    /** Access that was granted on request, if this request uses such access. */
+    /** Granted access request that allows this API request, if it needs one. */
     readonly elevation?: { readonly id: string; readonly approvers: readonly string[] };
   };
   readonly method: string;

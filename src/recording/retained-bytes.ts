@@ -19,8 +19,8 @@ export class RetainedBytes {
   #lent: { readonly end: number; readonly block: Buffer }[] = [];
 
   /**
-   * @param frames true if the recording consists of frames. Recordings of lines are never continued, so they need no
-   *   preamble
+   * @param frames true if the recording consists of frames. Recordings of asciicast lines are never continued, so they
+   *   need no preamble
    */
   constructor(frames: boolean) {
     this.#frames = frames;

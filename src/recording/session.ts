@@ -138,7 +138,8 @@ export class RecordingSession {
   #exit: ExitStatus | undefined;
 
   /**
-   * Starts the clock. Without a terminal, the first batch already contains the header, so the caller must call `flush`.
+   * Starts the clock. Without a terminal, the header is complete immediately. The recorder gets the header when the
+   * caller calls `flush`.
    */
   constructor(sink: Sink, options: SessionOptions) {
     this.#sink = sink;

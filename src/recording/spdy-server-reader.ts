@@ -84,7 +84,7 @@ export interface SpdyServerReader {
 }
 
 /**
- * @param version negotiated version of the stream protocol
+ * @param version negotiated channel-protocol version (`v4.channel.k8s.io` is version 4)
  * @param conclusion receives the position of the exit status
  */
 export function createSpdyServerReader(
@@ -118,8 +118,8 @@ export function createSpdyServerReader(
     if (event.fin) finish(stream, 'ended');
   };
   const finish = (stream: SpdyStream, how: 'ended' | 'reset'): void => {
-    // A reset of an empty error stream is not an exit status, except in versions in which an empty stream means
-    // success.
+    // In old channel-protocol versions, an empty error stream means success. In newer versions, a reset of an empty
+    // error stream is not an exit status.
     const isComplete = how === 'ended' || status.begun || version < STATUS_SINCE;
     if (stream.role === 'error' && !stream.finished && isComplete) {
       const exit = status.finish();

@@ -49,8 +49,8 @@ export function createTap(
 
 function isRecordable(protocol: StreamProtocol, name: string): boolean {
   const parsed = parseSubprotocol(name);
-  // SPDY requests must name a version, because the API server responds with 400 otherwise. SPDY data is never
-  // base64.
+  // A request over SPDY must name a channel-protocol version, because the API server responds with 400 otherwise. SPDY
+  // data is never base64.
   return parsed !== undefined && (protocol === 'websocket' || (name !== '' && !parsed.base64));
 }
 
@@ -69,7 +69,8 @@ export function recordableHeaders(
 ): { readonly headers: readonly string[]; readonly offered: readonly string[] } {
   const name = SUBPROTOCOL_HEADER[protocol];
   const offered = recordableSubprotocols(protocol, headerLines(headers, name));
-  // Without a version, some servers choose the oldest version and others respond with an error.
+  // If a SPDY request names no channel-protocol version, some servers choose the oldest version and others respond with
+  // an error.
   if (offered === undefined || (protocol === 'spdy' && offered.length === 0)) {
     throw new TailcastError('UPGRADE_REFUSED', 'none of the offered stream protocols can be recorded');
   }

@@ -1,7 +1,7 @@
 /**
  * Finds the ports that a port-forward opens. The client names the port of each stream in the SYN_STREAM. The SPDY
- * connection may be inside WebSocket messages. Parses only the direction of the client, and skips payloads. Sources:
- * client-go `portforward.go`, kubelet `cri/streaming/portforward/httpstream.go`.
+ * connection may be inside WebSocket messages. Parses only the bytes that the client sends, and skips payloads.
+ * Sources: client-go `portforward.go`, kubelet `cri/streaming/portforward/httpstream.go`.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TailcastError } from '../errors.ts';
@@ -72,8 +72,8 @@ const MAX_EXTRA_HEADERS = 64;
  */
 export const PORT_FORWARD_RATE = { perSecond: 32 * 1024, burst: 64 * 1024 } as const;
 /**
- * Maximum wait of a caller. Only a caller with several busy port-forwards reaches it. The session that then opens a
- * connection ends.
+ * Maximum time for which a caller must wait to stay within the rate. Only a caller with several busy port-forwards
+ * exceeds this time. The gateway then ends the session that sent the header frame.
  */
 const MAX_WAIT_MS = 15_000;
 const TOO_MANY_STREAMS = 'your port-forwards open too many connections per second';

@@ -34,7 +34,7 @@ import {
 import { handOver } from './session.ts';
 import { asViolation, violation, type Tap, type TappedSession } from './tap.ts';
 
-/** @param version version of the stream protocol that the API server chose (`X-Stream-Protocol-Version`) */
+/** @param version channel-protocol version that the API server chose (`X-Stream-Protocol-Version`) */
 export function createSpdyTap(
   session: TappedSession,
   version: ChannelVersion,

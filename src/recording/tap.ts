@@ -117,17 +117,17 @@ export function joined(kept: Uint8Array, chunk: Uint8Array): Uint8Array {
   return kept.length === 0 ? chunk : Buffer.concat([kept, chunk]);
 }
 
-/** Mark for a protocol into which the gateway cannot insert frames. */
+/** Constant {@link OutputMark} for a protocol into which the gateway cannot insert frames. */
 export const NO_MARK: OutputMark = { heldBytes: 0, heldBytesBackpressured: 0, delivered: () => false };
 
-/** Reasons that `incompleteReason` returns. The user and the recording get these texts. */
+/** Reasons that `incompleteReason` returns. The gateway shows these texts to the user and records them. */
 export const INCOMPLETE = {
   status: 'the API server closed the connection before it said how the command ended',
   output: 'the API server closed the connection before the output had ended',
   backpressured: 'the API server had to wait for its client until it closed, and may have thrown output away',
 } as const;
 
-/** First version of the stream protocol in which the server always sends an exit status. */
+/** First channel-protocol version in which the server always sends an exit status. */
 export const STATUS_SINCE = 4;
 
 /** Methods of `RecordingSession` that taps use. */

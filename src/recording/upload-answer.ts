@@ -7,7 +7,7 @@ import { createAckParser } from '../wire/recorder-api/ack.ts';
 import { createOutcome, type ConnectionEvents } from './recorder-connection.ts';
 
 export interface UploadAnswer {
-  /** True after the upload has finished or was lost, or after `silence`. */
+  /** True after the upload has finished or was lost, or after `silence` was called. */
   readonly ended: boolean;
   attach(events: ConnectionEvents): void;
   /** Reads bytes of acknowledgements. */

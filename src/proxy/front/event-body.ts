@@ -4,8 +4,8 @@ import { asTailcastError, TailcastError } from '../../errors.ts';
 
 export interface CollectedBody {
   /**
-   * Bytes that were read: more than `limit` unless `complete`. The caller forwards them before the rest of
-   * the stream.
+   * Bytes that were read. If the body is longer than `limit`, these are more than `limit` bytes. The caller forwards
+   * them before the rest of the stream.
    */
   readonly chunks: readonly Buffer[];
   /** True if `chunks` contains the complete body and the stream has ended. */

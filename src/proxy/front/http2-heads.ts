@@ -1,6 +1,6 @@
 /**
- * Logs, counts and limits HTTP/2 request heads that Node does not report or that are expensive to process:
- * rejected, incomplete and long heads.
+ * Logs, counts and limits HTTP/2 request heads that Node.js does not report or that are expensive to process: rejected,
+ * incomplete and long heads.
  */
 import { constants, type ServerHttp2Session } from 'node:http2';
 import type { Socket } from 'node:net';
@@ -10,7 +10,7 @@ import { USUAL_HEAD_BYTES, type HeadPlace } from '../gate/user-limits.ts';
 
 /** Maximum memory of one connection in nghttp2, in MiB. */
 export const MAX_SESSION_MEGABYTES = 32;
-/** Maximum number of streams of one connection that Node rejects before it closes the connection. */
+/** Maximum number of streams of one connection that Node.js rejects before it closes the connection. */
 export const MAX_REJECTED_STREAMS = 100;
 
 /**
@@ -29,7 +29,7 @@ export interface UnreadStreams {
   end(session: ServerHttp2Session, error: TailcastError): void;
   /** Reports a failed session. */
   failed(error: Error): void;
-  /** Reports the end of a session; `bytes` were received on its connection. */
+  /** Reports the end of a session. `bytes` is the number of bytes that were received on its connection. */
   ended(bytes: number): void;
 }
 
@@ -79,9 +79,7 @@ export function createUnreadStreams(refused: (error: TailcastError) => void): Un
   };
 }
 
-/**
- * Error message of nghttp2 after Node's callback failed. The callback fails after too many rejected streams.
- */
+/** Error message of nghttp2 after a callback of Node.js failed. The callback fails after too many rejected streams. */
 const REJECTED_STREAMS = 'The user callback function failed';
 const TOO_MANY_REJECTED = new TailcastError(
   'OVERLOADED',
@@ -99,7 +97,7 @@ export interface HeadWatch {
 }
 
 /**
- * Watches for incomplete heads. Node reports a stream only when its head is complete. If the last stream id of the
+ * Watches for incomplete heads. Node.js reports a stream only when its head is complete. If the last stream id of the
  * session is larger than the last reported id, the head is incomplete, or nghttp2 has reset the stream. To distinguish
  * these cases, the gateway sends a PING. A client cannot send any other frame before it has completed its head (RFC
  * 9113 §6.10). If it responds to the PING and the stream is still unreported, nghttp2 has reset the stream.

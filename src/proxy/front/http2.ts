@@ -1,7 +1,7 @@
 /**
- * Serves HTTP/2 clients with Node's core stream API: each stream becomes an `InboundRequest` for the pump.
- * nghttp2 checks frames, header compression and most of RFC 9113 §8; this module checks the rest. Extended
- * CONNECT (RFC 8441) is not offered: upgrades use HTTP/1.1.
+ * Serves HTTP/2 clients with the core stream API of Node.js: each stream becomes an `InboundRequest` for the pump.
+ * nghttp2 checks frames, header compression and most of RFC 9113 §8; this module checks the rest. Extended CONNECT (RFC
+ * 8441) is not offered: upgrades use HTTP/1.1.
  */
 import {
   constants,
@@ -325,8 +325,8 @@ class StreamClient implements ClientSide {
   }
 
   /**
-   * Sends the head. With `waitForTrailers`, only `sendTrailers` ends the stream. Without `waitForTrailers`,
-   * Node would end the stream normally when `cut` closes it, and an incomplete body would look complete.
+   * Sends the head. With `waitForTrailers`, only `sendTrailers` ends the stream. Without `waitForTrailers`, Node.js
+   * would end the stream normally when `cut` closes it, and an incomplete body would look complete.
    */
   #sendHead(): void {
     const held = this.#held;
@@ -376,8 +376,8 @@ class StreamClient implements ClientSide {
 }
 
 /**
- * Converts errors of Node to `UPSTREAM_BROKEN`. Node throws for headers that are invalid in HTTP/2; the gateway cannot
- * relay such a response.
+ * Converts errors of Node.js to `UPSTREAM_BROKEN`. Node.js throws for headers that are invalid in HTTP/2. The gateway
+ * cannot relay such a response.
  */
 function orBroken(send: () => void): void {
   try {
@@ -387,7 +387,7 @@ function orBroken(send: () => void): void {
   }
 }
 
-/** Converts a header list to an object, which Node requires for trailers and interim responses. */
+/** Converts a header list to an object, which Node.js requires for trailers and interim responses. */
 function asObject(fields: readonly string[]): OutgoingHttpHeaders {
   const headers: OutgoingHttpHeaders = {};
   for (let index = 0; index < fields.length; index += 2) {

@@ -1,9 +1,9 @@
 /**
- * Serves HTTP/1.1 clients: reads requests with Node's parser, and writes responses to the socket as the API
+ * Serves HTTP/1.1 clients: reads requests with the parser of Node.js, and writes responses to the socket as the API
  * server sent them.
  *
- * Node's parser (llhttp) runs in strict mode, and Node's response queue keeps responses in order. The gateway
- * changes a response head only to remove or add headers. It forwards chunk framing unchanged.
+ * The parser of Node.js (llhttp) runs in strict mode, and the response queue of Node.js keeps responses in order. The
+ * gateway changes a response head only to remove or add headers. It forwards chunk framing unchanged.
  */
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
@@ -27,9 +27,9 @@ import type { RequestFraming } from '../upstream/upstream.ts';
 /** Maximum number of requests that are queued on a connection. Kubernetes clients do not pipeline. */
 const MAX_PIPELINED = 16;
 /**
- * Maximum number of unsent response bytes of a client. Above the limit, the gateway pauses reading from the API
- * server. With Node's default limit of 64 KiB, a single read from a fast API server would reach the limit, so every
- * read would cause a pause. Twice that limit saved 12 % of the CPU time of a large list.
+ * Maximum number of unsent response bytes of a client. Above the limit, the gateway pauses reading from the API server.
+ * With the default limit of Node.js, 64 KiB, a single read from a fast API server would reach the limit, so every read
+ * would cause a pause. Twice that limit saved 12 % of the CPU time of a large list.
  */
 const MAX_UNSENT_BYTES = 128 * 1024;
 /**
@@ -78,7 +78,7 @@ export class PlainConnection {
     });
   }
 
-  /** Starts counting the bytes of incomplete heads. Called once, after Node's parser got the socket. */
+  /** Starts counting the bytes of incomplete heads. Called once, after the parser of Node.js got the socket. */
   countHeads(): void {
     if (this.#head !== undefined) this.socket.on('data', this.#onData);
   }
@@ -97,7 +97,7 @@ export class PlainConnection {
   }
 
   /**
-   * Counts bytes that Node's parser has read. A read that contains a complete head, or bytes of a body, does
+   * Counts bytes that the parser of Node.js has read. A read that contains a complete head, or bytes of a body, does
    * not count.
    */
   #received(bytes: number): void {
@@ -241,7 +241,7 @@ export class PlainConnection {
     };
     const pump = new Pump(this.#deps, client, inbound, body);
     this.#current = pump;
-    // Node's parser also accepts 0.9 and 2.0 as versions
+    // the parser of Node.js also accepts 0.9 and 2.0 as HTTP versions
     if (request.httpVersion === '1.1' || request.httpVersion === '1.0') void pump.run(this.#abort.signal);
     else pump.refuse(new TailcastError('REQUEST_MALFORMED', `HTTP/${request.httpVersion} is not supported`));
   }

@@ -1,17 +1,18 @@
 /**
- * Node's `ServerResponse`, used only to keep responses in order on a connection. The caller writes head and
- * body to the socket as the API server sent them. Writing the head with Node's `writeHead` would reduce the
- * throughput of small requests by a fifth.
+ * The `ServerResponse` of Node.js, used only to keep responses in order on a connection. The caller writes head and
+ * body to the socket as the API server sent them. Writing the head with `writeHead` would reduce the throughput of
+ * small requests by a fifth.
  *
- * This file sets two undocumented fields of `OutgoingMessage`. With a header marked as sent, `end()` adds no bytes,
- * and Node handles the rest (keep-alive timer, next pipelined request, `finish`). The tests of `plain.ts` fail if a
- * Node version changes this.
+ * This file sets two undocumented fields of `OutgoingMessage`. These fields mark the header as sent. `end()` then adds
+ * no bytes, and Node.js does everything else (keep-alive timer, next pipelined request, `finish`). The tests of
+ * `plain.ts` fail if a version of Node.js changes this.
  */
 import { OutgoingMessage, ServerResponse, type IncomingMessage } from 'node:http';
 
 /**
- * Maximum number of unsent bytes for which `end()` does not wait, because waiting needs a separate system call per
- * response. With more unsent bytes `end()` waits, so that pipelined responses for a slow client do not accumulate.
+ * With at most this number of unsent bytes, `end()` finishes the response immediately, because waiting for the bytes
+ * needs a separate system call per response. With more unsent bytes, `end()` waits, so that pipelined responses for a
+ * slow client do not accumulate.
  */
 const MAX_UNSENT_BYTES = 64 * 1024;
 
@@ -34,7 +35,7 @@ export class RelayResponse<
   }
 }
 
-// `writableLength` is a property in Node's types but an accessor in Node, so a class member cannot override
+// `writableLength` is a property in the types of Node.js but an accessor at run time, so a class member cannot override
 // it
 Object.defineProperty(RelayResponse.prototype, 'writableLength', {
   get(this: RelayResponse): number {

@@ -1,10 +1,10 @@
 /**
  * The front: receives connections after TLS and passes each request to its handler.
  *
- *   h1 socket ─► Node's http server ─┬─ the portal's prefix ─► portal
- *                                    ├─ Upgrade              ─► upgrade handler
- *                                    └─ the rest             ─► pump
- *   h2 socket ─► Node's http2 server ─► streams ──► portal or pump
+ *   h1 socket ─► Node.js http server ─┬─ the portal's prefix ─► portal
+ *                                     ├─ Upgrade              ─► upgrade handler
+ *                                     └─ the rest             ─► pump
+ *   h2 socket ─► Node.js http2 server ─► streams ──► portal or pump
  *
  * Neither server listens. There is no router, because a router would parse Kubernetes paths a second time and could
  * disagree with `kube/canonical-target`. The gate rejects all other paths below `/-/` after authentication.
@@ -53,7 +53,7 @@ import type { SessionRegistry } from '../session/session-registry.ts';
 export interface OwnService {
   /** Prefix of the raw targets of the service. */
   readonly prefix: string;
-  /** Serves a request. An HTTP/2 request is an object of Node's compatibility API. Must not throw. */
+  /** Serves a request. An HTTP/2 request is an object of the compatibility API of Node.js. Must not throw. */
   request(
     request: IncomingMessage | Http2ServerRequest,
     response: ServerResponse | Http2ServerResponse,
@@ -109,8 +109,8 @@ const DEFAULT_LIMITS: ServerLimits = {
   maxConnections: MAX_CONNECTIONS,
 };
 /**
- * Maximum header lines that Node reports; it drops further lines silently. The gate rejects requests with
- * this many lines, so no line of an admitted request is lost.
+ * Maximum number of header lines that Node.js reports. Node.js drops further lines silently. The gate rejects requests
+ * with this many lines, so no line of an admitted request is lost.
  */
 const MAX_HEADERS_SEEN = MAX_HEAD_BYTES / HEADER_LINE_BYTES + 1;
 export interface ProxyServer {
@@ -179,8 +179,8 @@ export function createProxyServer(options: ProxyServerOptions): ProxyServer {
   return {
     serve(socket, alpn, peer) {
       if (state.closed) return void socket.destroy();
-      // TLS, listener, front, session and pipeline each listen for the close event. Node warns about a leak
-      // above ten listeners.
+      // TLS, listener, front, session and pipeline each listen for the close event. Node.js warns about a leak above
+      // ten listeners.
       socket.setMaxListeners(MAX_SOCKET_LISTENERS);
       const gauge = options.metrics.connections;
       gauge.inc({ alpn });
@@ -320,8 +320,8 @@ function createPlainFront(options: ProxyServerOptions, state: FrontState, own: O
     guard(options.log, request.socket, () => serve(request, response, expectsContinue));
   server.on('request', (request, response) => onRequest(request, response, false));
   server.on('checkContinue', (request, response) => onRequest(request, response, true));
-  // Without this listener, Node responds with 417, and the request is not authenticated, logged and counted. The
-  // gateway ignores other values of `Expect`.
+  // Without this listener, Node.js responds with 417 and does not authenticate, log or count the request. The gateway
+  // ignores other values of `Expect`.
   server.on('checkExpectation', (request, response) => onRequest(request, response, false));
   const upgrade = (request: IncomingMessage, socket: Duplex, head: Buffer): void => {
     const connection = connections.get(socket);
@@ -355,8 +355,8 @@ function createPlainFront(options: ProxyServerOptions, state: FrontState, own: O
     if (connection === undefined || problem === undefined) return void socket.destroy();
     connection.malformed(problem);
   });
-  // NOTE: Node applies `headersTimeout` only after the `listening` event, which this server, without a
-  // listening socket, does not get
+  // NOTE: Node.js applies `headersTimeout` only after the `listening` event. This server has no listening socket and
+  // would never get this event
   server.emit('listening');
   return front;
 }
@@ -456,8 +456,8 @@ function createHttp2Front(parts: {
       if (bytes > USUAL_HEAD_BYTES)
         return serveStream(stream, rawHeaders, { ...context, refusal: TOO_LONG_FOR_OWN });
       if (own.isFull(peer)) return serveStream(stream, rawHeaders, { ...context, refusal: TOO_MANY_OWN });
-      // the portal uses objects of Node's compatibility API, which Node creates only if the server has a
-      // 'request' listener
+      // the portal uses objects of the compatibility API of Node.js, which exist only if the server has a 'request'
+      // listener
       stream.on('error', () => stream.destroy());
       const request = new Http2ServerRequest(stream, headers, {}, rawHeaders);
       const response = new Http2ServerResponse(stream);

@@ -1,7 +1,7 @@
 /**
  * Joins all writes to a client in one turn of the event loop. A Go server sends head and body as separate TLS records,
- * often of at most 4 KB. Node reads each record as a separate piece, and would otherwise encrypt and write each piece
- * separately.
+ * often of at most 4 KB. Node.js reads each record as a separate piece, and would otherwise encrypt and write each
+ * piece separately.
  *
  * NOTE: The state is global to the module, because there is one event loop.
  */

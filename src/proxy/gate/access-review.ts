@@ -49,7 +49,9 @@ const REVIEW_TIMEOUT_MS = 5_000;
 /** Maximum number of cached results. The oldest is removed first. */
 export const MAX_REVIEWS = 10_000;
 
-/** Classes of sessions. Their review checks `create` for resources, whatever the HTTP method is. */
+/**
+ * Classes of sessions. Access reviews of sessions check the verb `create` for resources, whatever the HTTP method is.
+ */
 const SESSIONS: ReadonlySet<PolicyClass> = new Set([
   'exec',
   'attach',
@@ -59,7 +61,9 @@ const SESSIONS: ReadonlySet<PolicyClass> = new Set([
   'serviceProxyUpgrade',
   'opaqueUpgrade',
 ]);
-/** Classes of requests to programs and other APIs. Their review checks the verb of the HTTP method. */
+/**
+ * Classes of requests to programs and other APIs. Access reviews of these requests check the verb of the HTTP method.
+ */
 const REQUESTS: ReadonlySet<PolicyClass> = new Set([
   'kubeletRead',
   'podProxyRequest',

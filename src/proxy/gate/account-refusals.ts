@@ -30,7 +30,7 @@ export interface AccountRefusals {
    * that it refused the account before it had loaded its RBAC rules. Resolves with undefined without such a proof.
    * Never rejects.
    *
-   * @param headers of the response, flat list
+   * @param headers headers of the response, as a flat list
    */
   find(
     admission: Pick<Admission, 'impersonation' | 'info'>,
@@ -70,8 +70,8 @@ export function createAccountRefusals(ask: AskAccountRefusal, monotonicMs: () =>
       if (!mayBeAccountRefusal(status, headers)) return undefined;
       const decide = ({ refusal, marks }: AccountReview): TailcastError | undefined => {
         if (refusal !== undefined) return new TailcastError('UPSTREAM_REFUSED_ACCOUNT', refusal);
-        // The API server accepts the account now, but it refused the account in this response: a response without
-        // headers of API Priority and Fairness comes from the earlier check of impersonation.
+        // The API server accepts the account now, but this response refused it. The response has no headers of API
+        // Priority and Fairness, so it comes from the impersonation check, which is an earlier step.
         return marks && isAlwaysMarked(info) ? new TailcastError('UPSTREAM_REFUSED_ACCOUNT') : undefined;
       };
       const key = JSON.stringify([impersonation.user, impersonation.groups]);

@@ -20,7 +20,7 @@ export interface ClusterGateDeps {
   readonly own: Gate;
 }
 
-/** Creates the gate. It throws the errors of `Gate`, and `CLUSTER_*`. */
+/** Creates the gate. The gate throws the errors of `Gate`, and `CLUSTER_*` errors. */
 export function createClusterGate({ current, own }: ClusterGateDeps): Gate {
   return {
     async admit(request, signal, identified) {

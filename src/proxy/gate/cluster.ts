@@ -97,8 +97,8 @@ export function createSnapshot<Entry extends GatewayCluster>(
 export interface ClusterChoice<Entry extends GatewayCluster> {
   readonly cluster: Entry | undefined;
   /**
-   * Name that the request gives for its cluster. It is the name in the path, or the cluster of the listener if this
-   * cluster no longer exists. Otherwise undefined.
+   * Name that the request gives for its cluster. This is the name in the path, or the name of the listener's cluster if
+   * that cluster no longer exists. Otherwise undefined.
    */
   readonly named: string | undefined;
   /** The request target for the API server, without `/clusters/<name>`. */

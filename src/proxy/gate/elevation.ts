@@ -60,7 +60,7 @@ export interface Elevation {
   readonly enforceRecorder: boolean;
   /** Text of the `Warning` header. */
   readonly warning: string;
-  /** Granted writes, if the request is a write with requested groups or a requested user. */
+  /** Granted access for writes, if the request is a write with requested groups or a requested user. */
   readonly writes?: Elevation;
 }
 
@@ -164,7 +164,7 @@ export async function confirmElevation(
 /**
  * - `own`: the request runs with the caller's own rights; `judged` is true if its impersonation headers
  *   were already checked
- * - `petition`: the request needs the access `ask`, and also granted writes if `needsWrites` is true
+ * - `petition`: the request needs the access `ask`, and also granted access for writes if `needsWrites` is true
  */
 type Wish =
   | { readonly kind: 'own'; readonly judged: boolean }
@@ -227,7 +227,7 @@ export function needsGrantedWrites(
   return !isRead(info, requestClass) && rules.some((rule) => rule.writes);
 }
 
-/** Returns the named groups and the named user that the caller does not have. */
+/** Returns the groups and the user that the request names and the caller does not have. */
 function askOf({ user, groups }: Named, own: ImpersonationTarget): Ask {
   const known = new Set([...own.groups, EVERY_USER]);
   return {

@@ -240,7 +240,7 @@ export const HEADER_LINE_BYTES = 32;
 /** Maximum length of a header name, in bytes; far longer than the names that Kubernetes clients send. */
 export const MAX_HEADER_NAME_BYTES = 256;
 
-/** Creates the gate. It evaluates the grants once per `Identity` object, not per request. */
+/** Creates the gate. The gate evaluates the grants once per `Identity` object, not per request. */
 export function createGate(deps: GateDeps): Gate {
   const standingOf = createStandings(deps);
   const policy = deps.policy ?? DEFAULT_POLICY;

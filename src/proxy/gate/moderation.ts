@@ -78,8 +78,9 @@ export function moderate(
 }
 
 /**
- * True if the request could run a command in an existing pod without a recording. The namespace of the rule counts only
- * for requests that certainly stay in their namespace.
+ * True if the request could run a command in an existing pod without a recording. Requests for ephemeral containers
+ * count only in the namespaces of the rule. All other requests count in every namespace, because they may reach pods in
+ * other namespaces.
  */
 function isUnwatchable(
   rule: ModerationRule,

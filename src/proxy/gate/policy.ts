@@ -248,7 +248,7 @@ export function decide(
   return { action, because: `${section}.${policyClass}` };
 }
 
-/** True if a request must not be forwarded unless its event contains the body. */
+/** True if a request must be rejected when its event cannot contain the body. */
 export function isBodyRequired(
   policy: Pick<Policy, 'unreadableWorkloads'>,
   policyClass: PolicyClass,

@@ -23,8 +23,8 @@ export interface GrantedAdmission {
 }
 
 /**
- * Checks that the caller is still the same user with at least the same groups, and that the current grants require
- * nothing of the request that its admission did not require: a recording, a moderator, or granted access for writes.
+ * Checks that the caller is still the same user with at least the same groups, and that the current grants add no
+ * requirement to those of the admission. Such requirements are a recording, a moderator, and granted access for writes.
  *
  * @throws TailcastError `ACCESS_ENDED`; `POLICY_REFUSED` if the policy now refuses the request
  */

@@ -23,7 +23,7 @@ export interface UserLimitValues {
   readonly headBytes: number;
 }
 
-/** Maximum size, in bytes, of a request head that counts for no limit. */
+/** Maximum size of an ordinary request head, in bytes. Only larger heads, the *long* heads, count for the limits. */
 export const USUAL_HEAD_BYTES = 16 * 1024;
 
 /** Counter for the bytes of one request head, from its first byte until the gate has admitted its request. */
@@ -41,8 +41,8 @@ export interface HeadPlace {
 /** The limits of one request. The bytes of a long head count until `leave`, in addition to the pending bytes. */
 export interface RequestPlace {
   /**
-   * Like `hold`, but throws if the user has too many pending bytes. Use it for bytes that the gateway may refuse to
-   * read.
+   * Sets the number of pending bytes like `hold`, but throws if the user has too many of them. Use `reserve` for bytes
+   * that the gateway may refuse to read.
    * @throws TailcastError `OVERLOADED` if the user has too many bytes in memory
    */
   reserve(bytes: number): void;
@@ -175,16 +175,16 @@ function createHeadLimit(limitBytes: number): UserLimits['head'] {
   };
 }
 
-/** An admitted request with its place. */
+/** An admitted request that counts for the limits of its user. */
 export interface CountedAdmission {
   readonly admission: Admission;
-  /** Counts the request for its user until the caller leaves the place. Undefined without limits. */
+  /** The request counts for its user until `place.leave` is called. Undefined without limits. */
   readonly place: RequestPlace | undefined;
 }
 
 /**
- * Admits a request like `Gate.admit`. Counts the head for its address during the admission, and the request with its
- * head for its user before access reviews, which may take seconds.
+ * Admits a request like `Gate.admit`. During the admission, the head counts for the address of the client. As soon as
+ * the user is known, the request and its head also count for the user, because access reviews may take seconds.
  *
  * @param request.isOver true if the client has left
  */
@@ -228,5 +228,5 @@ export interface CountedRequest {
   readonly isOver: () => boolean;
 }
 
-/** `admitCounted` with the gate and the limits of one gateway. */
+/** Calls {@link admitCounted} with the gate and the limits of one gateway. */
 export type AdmitCounted = (request: CountedRequest, signal: AbortSignal) => Promise<CountedAdmission>;

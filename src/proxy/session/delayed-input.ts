@@ -2,11 +2,11 @@
  * Delays heartbeats and terminal sizes of the client, so that the API server does not lose output.
  *
  * When the command has exited, the API server closes its connection, but output may still be in flight to the gateway.
- * If the server receives one more byte after that, its kernel discards this output. The gateway therefore answers
- * heartbeats itself. It forwards a heartbeat only if all output is delivered, and if the server has sent nothing since
- * the previous heartbeat and nothing for at least `silentMs`. The gateway sends a terminal size when all output is
- * delivered, with the next urgent input, or after a timeout. The timeout is longer while the server waits for the
- * client, because output is then certainly in flight.
+ * If the server receives one more byte after that, its kernel discards this output. The gateway therefore answers most
+ * heartbeats itself. It forwards a heartbeat only after a long silence: all output is delivered, and the server has
+ * sent no byte since the previous heartbeat and for at least `silentMs`. The gateway sends a terminal size when all
+ * output is delivered, with the next urgent input, or after a timeout. The timeout is longer while the server waits for
+ * the client, because output is then certainly in flight.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import type { ClientInput, Tap } from '../../recording/tap.ts';

@@ -1,7 +1,6 @@
 /**
- * Sends an upgrade request to the API server. Node's HTTP client parses the response. After a valid 101
- * response, the result contains the raw connection. Any other response is returned as a refusal for the
- * client.
+ * Sends an upgrade request to the API server. The HTTP client of Node.js parses the response. After a valid 101
+ * response, the result contains the raw connection. Any other response is returned as a refusal for the client.
  */
 import { request, type ClientRequest, type IncomingMessage } from 'node:http';
 import type { Duplex, Readable } from 'node:stream';
@@ -21,8 +20,8 @@ export interface UpgradeDial {
   /** Value of `Upgrade` in the request and in the response. */
   readonly protocol: string;
   /**
-   * Response header that names the chosen subprotocol, and the offered subprotocols. The server may also choose no
-   * subprotocol.
+   * `header` is the name of the response header with the chosen subprotocol. `offered` lists the subprotocols that this
+   * request offers. The server may also choose no subprotocol.
    */
   readonly subprotocol?: { readonly header: string; readonly offered: readonly string[] };
   readonly responseTimeoutMs: number;
@@ -51,7 +50,7 @@ export type UpgradeAnswer =
       readonly status: number;
       readonly statusMessage: string;
       readonly rawHeaders: readonly string[];
-      /** Unread body. The caller must read it to its end or destroy it; either also closes the connection. */
+      /** Unread body. The caller must read the body to its end or destroy it. Both also close the connection. */
       readonly body: Readable;
     };
 
@@ -232,8 +231,8 @@ function findFault(response: IncomingMessage, dial: UpgradeDial): string | undef
 }
 
 /**
- * Returns the fault of a response that refuses the upgrade, if any. Node's parser accepts such faults, but clients
- * should not get them.
+ * Returns the fault of a response that refuses the upgrade, if any. The parser of Node.js accepts such faults, but
+ * clients should not get them.
  */
 function findFaultOfRefusal(response: IncomingMessage): string | undefined {
   const { statusCode = 0, httpVersion, headers } = response;

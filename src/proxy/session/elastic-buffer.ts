@@ -11,8 +11,8 @@
  * file when the file is empty.
  *
  * All sessions of a user have a share of the total memory and disk, see `Shares`. If the user has no memory left, the
- * buffer moves also `front` to the file, and reads on while less than a block waits for the file. Otherwise many small
- * buffers would fill the memory, and the file of each buffer would stay empty.
+ * buffer also moves `front` to the file. It then accepts more bytes until one block waits for the file. Without this
+ * rule, many small buffers could fill the memory while their files stay empty.
  *
  * If `full` is true, the caller should stop reading, but the buffer accepts further bytes. If a write to the
  * file fails, its bytes stay in memory. If a read of the file fails, its bytes are lost, and the buffer calls
@@ -318,7 +318,8 @@ export class ElasticBuffer {
       ? this.#back.size + this.#writing * BLOCK_BYTES >= this.#maxWaiting(exhausted)
       : this.#memory >= (exhausted ? 1 : this.#memoryLimit());
     if (this.#full && exhausted) memory.whenSpace(user, this.#look);
-    // Also if the buffer is not full, because it does not ask for disk space again before this call or a `take`.
+    // This applies even if the buffer is not full. Otherwise the buffer would request disk space again only after a
+    // `take`.
     if (this.#diskRefused) disk.whenSpace(user, this.#look);
     const before = this.#reached;
     this.#reached = this.#full && (exhausted || !mayGrow) ? this.#limitOf(exhausted) : undefined;

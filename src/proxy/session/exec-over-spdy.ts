@@ -1,7 +1,6 @@
 /**
- * Translates between WebSocket and SPDY for exec and attach (ADR 28). To relay and taps, this stream looks
- * like the server end of a WebSocket with a `channel.k8s.io` subprotocol. The API server sends and receives
- * SPDY/3.1.
+ * Translates between WebSocket and SPDY for exec and attach (ADR 28). For the relay and the taps, this stream looks
+ * like the server end of a WebSocket with a `channel.k8s.io` subprotocol. The API server sends and receives SPDY/3.1.
  *
  * ```
  *   client frames ──► scanner ──► DATA on stdin, resize; FIN for a v5 close signal; PING ──► API server
@@ -52,7 +51,10 @@ export interface ExecOverSpdyOptions {
   readonly socket: Duplex;
   /** Bytes that arrived with the 101 response. */
   readonly head: Uint8Array;
-  /** Version of the exec subprotocol of the client. Over SPDY, at most version 4 is used. */
+  /**
+   * Channel-protocol version of the client (`v5.channel.k8s.io` is version 5). The API server gets at most version 4,
+   * see {@link spdyVersionOf}.
+   */
   readonly version: ChannelVersion;
   /**
    * Streams of the session that the query requests, see `parseExecOptions`. `stderr` is false for a terminal.
@@ -66,17 +68,17 @@ export interface ExecOverSpdyOptions {
 }
 
 /**
- * For clients of this version, the gateway rewrites the exit status, as the API server does over WebSocket. Clients of
- * earlier versions get the status of the kubelet.
+ * For clients with this channel-protocol version, the gateway rewrites the exit status, as the API server does over
+ * WebSocket. Clients of earlier versions get the status of the kubelet.
  */
 const TRANSLATED_VERSION = 5;
 /** Default of `openTimeoutMs`: the kubelet's own limit (`DefaultStreamCreationTimeout`). */
 const OPEN_TIMEOUT_MS = 30_000;
-/** First version with a stream for terminal sizes. */
+/** First channel-protocol version with a stream for terminal sizes. */
 const RESIZE_SINCE = 3;
-const MAX_SPDY_VERSION = 4;
+const MAX_VERSION_OVER_SPDY = 4;
 const NO_BYTES = new Uint8Array(0);
-/** First version in which the client can close stdin (close signal). */
+/** First channel-protocol version in which the client can close stdin (close signal). */
 const CLOSE_SINCE = 5;
 /**
  * Maximum number of bytes, including frame headers, that are joined in one turn of the event loop: about one block of
@@ -120,11 +122,11 @@ export function rolesOf({
 }
 
 /**
- * Returns the SPDY version for a WebSocket version. Version 5 differs from version 4 only by the close signal, which
- * SPDY does not need, because it can close a single stream.
+ * Returns the channel-protocol version to request over SPDY if the WebSocket client uses `version`. Version 5 exists
+ * only over WebSocket. It adds only the close signal, which SPDY does not need, because SPDY can close a single stream.
  */
 export function spdyVersionOf(version: ChannelVersion): Exclude<ChannelVersion, 5> {
-  return version === 5 ? MAX_SPDY_VERSION : version;
+  return version === 5 ? MAX_VERSION_OVER_SPDY : version;
 }
 
 /** Duplex stream of WebSocket frames on top of a SPDY connection. */
@@ -375,7 +377,7 @@ export class ExecOverSpdy extends Duplex {
 
   #serverEnded(): void {
     if (this.#over) return;
-    // Up to version 3, the reader treats an empty error stream as success.
+    // Up to channel-protocol version 3, the reader treats an empty error stream as success.
     const proved = this.#ready && this.#parser.atBoundary && this.#reader.incompleteReason() === undefined;
     if (proved) return this.#conclude();
     this.#over = true;

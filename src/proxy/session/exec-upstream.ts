@@ -114,7 +114,7 @@ function handshakeKey(headers: readonly string[]): string | undefined {
 }
 
 /**
- * Returns the subprotocol that an API server would choose: version 5 if offered
+ * Returns the subprotocol that an API server would choose: `v5.channel.k8s.io` if offered
  * (`IsWebSocketRequestWithStreamCloseProtocol`), else the first offered subprotocol that is known. Returns undefined
  * for a base64 subprotocol, which is not translated.
  */

@@ -1,6 +1,6 @@
 /**
- * Prepares a session that must wait for a reason or a moderator. The client gets its 101 response
- * immediately. The API server gets the request when the wait is over.
+ * Prepares a session that cannot start immediately, because it needs a reason from the user, a moderator, or both. The
+ * client gets its 101 response immediately. The API server gets the request when the session starts.
  */
 import { readBounded } from '../../async/read-bounded.ts';
 import { errorText, TailcastError } from '../../errors.ts';
@@ -39,7 +39,7 @@ export interface HeldDial {
  * Starts the wait. The session starts when the user has typed a reason (if required) and each rule has a
  * moderator who watches.
  * @param end called to end the session; the error contains the text for the user
- * @returns undefined if the session only waits for a reason
+ * @returns undefined if the session needs only a reason and no moderator
  */
 export type StartModeration = (
   session: Pick<RecordingSession, 'order'>,
@@ -133,8 +133,8 @@ function waitText(rules: readonly ModerationRule[], owner: Identity): string {
 }
 
 /**
- * Chooses the version as the API server does: the first offered version that it supports. Version 5 does not exist over
- * SPDY.
+ * Chooses the channel-protocol version as the API server does: the first offered version that it supports. Version 5
+ * does not exist over SPDY.
  */
 function spdyHandshake({ subprotocol }: UpgradeDial): EarlyHandshake | undefined {
   for (const name of subprotocol?.offered ?? []) {

@@ -27,7 +27,7 @@ export interface ModerationLimits {
   readonly leaseMs: number;
 }
 
-/** Maximum time for which a session waits for a moderator or a reason. */
+/** Maximum time until a moderator watches the session or its user has typed a reason. */
 export const MAX_WAIT_MS = 15 * 60_000;
 const LIMITS: ModerationLimits = { waitMs: MAX_WAIT_MS, leaseMs: 3 * WATCH_INTERVAL_MS };
 /** Maximum number of watchers. Further watchers are refused. */

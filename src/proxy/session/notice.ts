@@ -9,14 +9,15 @@ import { createSpdyStreams, type SpdyStreams } from '../../recording/spdy-server
 import { createSpdyParser, encodeSpdyFrame, type SpdyParser } from '../../wire/spdy/frame.ts';
 
 /**
- * Inserts bytes into the output of the API server. Called for each chunk until it returns a chunk. The first
- * call gets the bytes that arrived with the 101 response, which may be empty. Returns undefined if the bytes
- * must be inserted later.
+ * Inserts bytes into the output of the API server. Called for each chunk, but not again after a call that returned
+ * bytes. The first call gets the bytes that arrived with the 101 response, which may be empty. Returns undefined if the
+ * bytes must be inserted later.
  */
 export type InsertOutput = (chunk: Uint8Array) => Uint8Array | undefined;
 
 /**
- * Number of bytes after which the gateway no longer looks for the SYN_REPLY of stdout and inserts no notice.
+ * Maximum number of bytes in which the gateway looks for the SYN_REPLY of stdout. If the SYN_REPLY comes later, the
+ * gateway inserts no notice.
  */
 const MAX_BEFORE = 64 * 1024;
 

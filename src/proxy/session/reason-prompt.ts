@@ -22,7 +22,7 @@ export class ReasonPrompt {
   /** Number of bytes in the line. */
   #length = 0;
 
-  /** Processes typed bytes. Call it until it returns a reason. */
+  /** Processes typed bytes. Call this function until it returns a reason. */
   read(bytes: Uint8Array): Typed {
     let echo = '';
     for (const [at, byte] of bytes.entries()) {

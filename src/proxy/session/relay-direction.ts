@@ -82,7 +82,7 @@ export interface DirectionOptions {
   /** Called with the error of `parse`. */
   readonly refuse: (error: unknown) => void;
   readonly openBuffer?: ((events: BufferEvents) => SessionBuffer) | undefined;
-  /** Inserts bytes into the output. Called for each chunk until it returns a chunk. */
+  /** Inserts bytes into the output, see {@link InsertOutput}. */
   readonly insert?: InsertOutput | undefined;
   /** Called when the buffer has reached a limit, so that the source must wait. */
   readonly bufferFull?: BufferEvents['limitReached'] | undefined;
@@ -106,7 +106,7 @@ export class Direction {
   readonly #pace: ClientPace | undefined;
   #insertOutput: InsertOutput | undefined;
   #bytes = 0;
-  /** Number of reasons to wait: one if the tap waits, one if the sink is full. */
+  /** Number of reasons why this direction waits: one if the tap waits, one if the sink is full. */
   #pauseReasons = 0;
   /** Number of bytes that were queued for the sink since it became full. */
   #sinkFullBytes = 0;
@@ -246,7 +246,7 @@ export class Direction {
    */
   async isIdle(): Promise<boolean> {
     const before = this.#eventCount;
-    // Node polls the sockets between the two turns.
+    // Node.js polls the sockets between the two turns.
     await nextTurn();
     await nextTurn();
     return this.#eventCount === before && !this.hasPending && !this.pausedRecently;
@@ -275,7 +275,7 @@ export class Direction {
     if (wasFull && !this.#blocked) this.#scheduleTurn();
   }
 
-  /** Writes bytes to the sink, after all bytes that are ready. */
+  /** Writes bytes to the sink. In the delivery queue, they follow the *ready* bytes and precede the *held* bytes. */
   forward(bytes: Uint8Array): void {
     const { sink } = this.#options;
     if (this.#state === 'running' && !sink.writableEnded && !sink.destroyed) this.#insert([bytes]);

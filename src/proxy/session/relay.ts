@@ -44,7 +44,7 @@ export interface RelayOptions {
   readonly silentMs?: number;
   /** Opens a buffer for undelivered output. Without a buffer, the API server must wait for the client. */
   readonly openBuffer?: (events: BufferEvents) => SessionBuffer;
-  /** Inserts bytes into the output of the API server. Called for each chunk until it returns a chunk. */
+  /** Inserts bytes into the output of the API server, see {@link InsertOutput}. */
   readonly insert?: InsertOutput | undefined;
   /** Called when the buffer has reached a limit, so that the API server must wait. */
   readonly bufferFull?: BufferEvents['limitReached'];

@@ -70,8 +70,8 @@ export function refuseUnrecorded(
 const MAX_REFUSAL_BYTES = 64 * 1024;
 
 /**
- * Returns the stage that relays the body of a refusal. An aggregated API server could send the unrecorded output of a
- * command in this body. The body is therefore limited if the session must be recorded.
+ * Returns the stage of a stream pipeline that relays the body of a refusal. An aggregated API server could send the
+ * unrecorded output of a command in this body. The body is therefore limited if the session must be recorded.
  *
  * @throws TailcastError `UPSTREAM_BROKEN` while it relays a longer body
  */

@@ -1,6 +1,6 @@
 /**
  * HTTP functions for upgrades. The request is parsed strictly: a request that another parser could interpret
- * differently is refused. This module also encodes response heads, because Node's HTTP server no longer owns
+ * differently is refused. This module also encodes response heads, because the HTTP server of Node.js no longer owns
  * the socket of an upgrade.
  */
 import { Socket } from 'node:net';
@@ -17,7 +17,7 @@ export interface UpgradeRequest {
   readonly value: string;
 }
 
-/** A request as Node parsed it. */
+/** A request as Node.js parsed it. */
 export interface RawUpgrade {
   readonly method: string;
   readonly httpVersion: string;
@@ -63,9 +63,7 @@ function listValues(rawHeaders: readonly string[], name: string): readonly strin
     .filter((token) => token !== '');
 }
 
-/**
- * Returns true if the request has a body. Node would return the body as the first bytes of the new protocol.
- */
+/** Returns true if the request has a body. Node.js would return the body as the first bytes of the new protocol. */
 function hasBody(rawHeaders: readonly string[]): boolean {
   return (
     headerLines(rawHeaders, 'transfer-encoding').length > 0 ||

@@ -163,7 +163,7 @@ export function sessionFields(admission: Admission): SessionFields {
   };
 }
 
-/** Aborts the upload after it has opened. */
+/** Waits until the upload has opened, and then aborts it. */
 export function abortWhenOpen(opening: ReturnType<typeof openRecorder>): void {
   opening.then(
     ({ upload }) => upload?.abort(),

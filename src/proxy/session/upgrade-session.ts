@@ -327,7 +327,7 @@ async function finishRecording(live: LiveSession, end: End, deps: SessionDeps): 
   const recording = recordingOf(live);
   if (recording === undefined) return;
   const { session } = recording;
-  // In this case `watchRecorder` has already ended the recording.
+  // If the recorder was lost, `watchRecorder` has already ended the recording.
   if (end.outcome === 'recorder-lost') return;
   try {
     const outcome = end.outcome === 'refused' ? 'interrupted' : end.outcome;

@@ -92,7 +92,8 @@ export interface UpgradeDeps
   /** True if users of terminal sessions must type a reason. */
   readonly asksReason?: boolean;
   /**
-   * Delays sessions that must wait for a reason or a moderator. If absent, the gateway refuses such sessions.
+   * Delays sessions that need a reason from the user, a moderator, or both. If absent, the gateway refuses such
+   * sessions.
    */
   readonly holdSession?: HoldSession;
   /** Limits on the number of sessions. */
@@ -280,8 +281,8 @@ async function record(
   // The gateway connects to the API server and to the recorder at the same time. It sends the request to the
   // API server only after a recorder has stored the event and accepted the session.
   const { connect, basePath } = admission.cluster?.upstream ?? deps;
-  // No early connection is opened for a session that must wait: the wait may take minutes, and the unused
-  // connection could break unnoticed.
+  // No early connection is opened for a session that does not start immediately, because the unused connection could
+  // break unnoticed.
   const wait = waitOf(admission, deps.asksReason);
   const early = wait === undefined ? connectEarly(connect) : { connect, discard: (): void => {} };
   const opening = openRecorder(deps, admission, sessionFields(admission), attempt.signal);
@@ -334,7 +335,7 @@ async function record(
   }
 }
 
-/** Prepares a session that must wait for a reason or a moderator. */
+/** Prepares a session that cannot start immediately, because it needs a reason from the user, a moderator, or both. */
 function hold(
   attempt: Attempt,
   admission: Admission,

@@ -1,7 +1,7 @@
 /**
- * Acts in place of the API server while a session waits for a moderator or a reason. Accepts the client's streams,
- * answers pings, shows a line of text, and keeps the input. After the wait, it relays between the client and the API
- * server.
+ * Acts in place of the API server while a session cannot start, because it needs a reason from the user, a moderator,
+ * or both. Accepts the client's streams, answers pings, shows a line of text, and keeps the input. After the wait, it
+ * relays between the client and the API server.
  *
  * ```
  *   client bytes ──► side.read ──► kept, at most MAX_KEPT_BYTES ──┐ enter

@@ -2,9 +2,9 @@
  * Parses the head of an HTTP/1.1 response of the API server in one pass. The result keeps the received bytes,
  * so that the gateway can forward them unchanged.
  *
- * The API server is trusted but may have defects. The parser checks names and values against RFC 9112 (§4
- * status line, §5 fields, no obs-fold, no bare CR or LF). It rejects ambiguous framing (§6.3) and limits
- * sizes. Tests compare the result with Node's parser.
+ * The API server is trusted but may have defects. The parser checks names and values against RFC 9112 (§4 status line,
+ * §5 fields, no obs-fold, no bare CR or LF). It rejects ambiguous framing (§6.3) and limits sizes. Tests compare the
+ * result with the parser of Node.js.
  *
  * Ownership: `ResponseHead` refers to the memory of the chunk, so the chunk must not change while the head is
  * in use.

@@ -48,7 +48,7 @@ export interface UpstreamConnector {
   connect(onRead?: OnRead): Promise<TLSSocket>;
   /** Opens a connection for an upgrade, as a stream whose pieces are from `memory/read-buffers`. */
   connectStream(): Promise<UpstreamStream>;
-  /** The current credentials. A change replaces this object. */
+  /** The current credentials. A change of the credentials replaces this object. */
   readonly credentials: object;
 }
 
@@ -92,13 +92,12 @@ export function createUpstreamConnector(
         secureContext: context,
         host: endpoint.host,
         port: endpoint.port,
-        // SNI may contain only hostnames (RFC 6066 §3); without SNI, Node compares the certificate with
-        // `host`
+        // SNI may contain only hostnames (RFC 6066 §3); without SNI, Node.js compares the certificate with `host`
         servername: isIP(name) === 0 ? name : '',
         ALPNProtocols: ALPN_PROTOCOLS,
         allowHalfOpen,
         ...(endpoint.lookup === undefined ? {} : { lookup: endpoint.lookup }),
-        // Node ignores `onread` for an existing socket
+        // Node.js ignores `onread` for an existing socket
         ...(tunnel === undefined ? {} : { socket: tunnel }),
         ...(onRead === undefined || tunnel !== undefined ? {} : { onread: readInto(onRead) }),
         ...(session === undefined ? {} : { session }),

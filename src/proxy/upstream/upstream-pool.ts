@@ -140,7 +140,7 @@ export class UpstreamConnection {
 /** Opens connections that report received data to a callback. `UpstreamConnector` implements it. */
 export interface PoolConnector {
   connect(onRead: (length: number) => void): Promise<Socket>;
-  /** The current credentials. A change replaces this object. */
+  /** The current credentials. A change of the credentials replaces this object. */
   readonly credentials: object;
   /** Returns true if the API server of this connection is healthy. Default: always true. */
   readonly isHealthy?: (socket: Socket) => boolean;
@@ -152,8 +152,8 @@ export interface PoolLimits {
   readonly maxConnections: number;
   readonly maxIdle: number;
   /**
-   * Maximum idle time. It is shorter than the idle timeout of the API server (90 s), so that the gateway closes idle
-   * connections first.
+   * Maximum idle time. This time is shorter than the idle timeout of the API server (90 s), so that the gateway closes
+   * idle connections first.
    */
   readonly idleMs: number;
 }

@@ -1,8 +1,8 @@
 /**
- * A connection to the API server as a stream, for upgrades. It emits pieces of `memory/read-buffers`. The
- * receiver returns a piece to the pool after copying it; other pieces are freed by the garbage collector.
- * Node's own stream allocates a buffer per TLS record. For unrecorded bulk output, this would cause ten times
- * as many garbage collections and 1.1 times the CPU time.
+ * A connection to the API server as a stream, for upgrades. It emits pieces of `memory/read-buffers`. The receiver
+ * returns a piece to the pool after copying it; other pieces are freed by the garbage collector. The stream of Node.js
+ * itself would allocate a buffer per TLS record. For unrecorded bulk output, this would cause ten times as many garbage
+ * collections and 1.1 times the CPU time.
  */
 import { Duplex } from 'node:stream';
 import type { TLSSocket } from 'node:tls';
@@ -22,7 +22,7 @@ export class UpstreamStream extends Duplex {
   /** Takes over a connection that was opened with `allowHalfOpen` and whose `onRead` calls `received`. */
   attach(socket: TLSSocket): this {
     this.#socket = socket;
-    // a connection through a proxy emits 'data', because Node ignores `onread` for it
+    // a connection through a proxy emits 'data', because Node.js ignores `onread` for it
     socket.on('data', (chunk: Buffer) => {
       if (!this.push(chunk)) socket.pause();
     });

@@ -1,6 +1,6 @@
 /**
- * Format of journal files. A journal keeps the unacknowledged output of a recording after the gateway has stopped. A
- * file consists of a plain prefix and sealed (encrypted) records.
+ * Format of journal files. A journal contains the unacknowledged output of a recording, so that the output survives a
+ * stop of the gateway. A file consists of a plain prefix and sealed (encrypted) records.
  *
  * ```
  *   file    prefix record…                          new file
@@ -32,7 +32,7 @@ const OVER_FILE = Buffer.from('tcjrnl4\n', 'latin1');
 const ANY_MAGIC = /^tcjrnl(\d+)\n/;
 export const PREFIX_BYTES = MAGIC_BYTES + KEY_ID_BYTES + SALT_BYTES;
 const LENGTH_BYTES = 4;
-/** Mark between the last record and the old content in a file that was written over an older file. */
+/** Separator between the last record and the old content in a file that was written over an older file. */
 export const END_MARK = Buffer.alloc(LENGTH_BYTES);
 const TAG_BYTES = 16;
 const LEAD_BYTES = 9;

@@ -49,7 +49,7 @@ export async function loadJournalKey(path: string): Promise<JournalKey> {
 }
 
 /**
- * Returns the {@link KEY_BYTES} bytes of the key in `path`. Creates the key and throws like
+ * Returns the {@link KEY_BYTES} bytes of the key in `path`. Creates the key if it is missing. Throws the errors of
  * {@link loadJournalKey}.
  */
 export async function loadSecret(path: string): Promise<Uint8Array> {

@@ -210,7 +210,7 @@ export class Journals {
     this.#disk.give(left.user, left.bytes);
     left.user = userOf(head);
     this.#disk.keep(left.user, left.bytes);
-    // Only the head names the user of a file of a stopped process.
+    // The user of a file of a stopped process is unknown until the head of the file is read.
     if (!this.#deliverer.hasRoom(left.bytes, left.user)) return;
     // after this, the files cannot be read again
     for (const { path, reason } of damaged) await this.#setAside([path], reason);
@@ -233,7 +233,10 @@ export class Journals {
     });
   }
 
-  /** Reads a tail. Removes it, or sets its files aside, if they contain no output. */
+  /**
+   * Reads a tail. Returns undefined if its files contain no output or are unreadable. Removes files without output, and
+   * renames unreadable files.
+   */
   async #read(left: Left): Promise<LeftContent | undefined> {
     let content: LeftContent | undefined;
     try {
@@ -313,7 +316,9 @@ export class Journals {
   }
 }
 
-/** Reports announced bytes that the files no longer contain. The bytes that they contain become a tail of their own. */
+/**
+ * Reports announced bytes that the files no longer contain. The bytes that the files still contain become a new tail.
+ */
 function reportLost(left: Left, readable: number): void {
   const { announced, events } = left;
   if (readable > 0 && readable >= announced) return;

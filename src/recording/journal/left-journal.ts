@@ -90,8 +90,8 @@ function damageOf({ ending, over }: JournalFile): string | undefined {
 }
 
 /**
- * Returns the maximum number of bytes of asciicast lines for missing frames, because the exact number is unknown. With
- * the maximum, the recorder may see a gap but never stores a byte twice.
+ * Returns the maximum number of bytes of asciicast lines that missing frames may correspond to. The exact number is
+ * unknown. With the maximum, the recorder may see a gap but never stores a byte twice.
  */
 function mostLines(frameBytes: number): number {
   return frameBytes * MAX_LINE_BYTES_PER_FRAME_BYTE;
