@@ -1,8 +1,8 @@
 import type { Readable, Writable } from 'node:stream';
 
 /**
- * One output of a process, which every subscriber gets. The slowest subscriber determines the speed of reading, and
- * reading pauses without subscribers. Buffers therefore stay small, and no data is lost.
+ * One output of a process, which every subscriber gets. The slowest subscriber determines the speed of reading. Without
+ * subscribers, reading pauses. Buffers therefore stay small, and no data is lost.
  */
 export interface Output {
   /** Writes all further chunks to `sink`, but never ends `sink`. Returns a function that unsubscribes. */

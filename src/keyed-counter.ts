@@ -7,9 +7,9 @@ export interface KeyedCounter {
    */
   take(key: string, places?: number): () => void;
   /**
-   * Returns true if `key` may take another of `capacity` slots. One key may use at most as many slots as are free. A
-   * single key therefore gets at most half of the slots. If `n` keys have high demand, their shares approach
-   * `1 / (n + 1)` each as slots are released. A few keys cannot take all slots, so a new key usually finds a free slot.
+   * Returns true if `key` may take another of `capacity` slots: if the key uses fewer slots than are free. A single key
+   * therefore gets at most half of the slots. If `n` keys have high demand, their shares approach `1 / (n + 1)` each as
+   * slots are released. A few keys cannot take all slots, so a new key usually finds a free slot.
    */
   hasShare(key: string, capacity: number): boolean;
   /** Takes one slot, like `take`. @returns undefined if `hasShare` is false */

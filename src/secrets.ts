@@ -90,7 +90,7 @@ export const SECRET_RULES: readonly Rule[] = [
   },
   {
     words: ['eyj'],
-    // the lookahead reads each word once; without it, the rest of the word would be read again for each `-eyJ` in it
+    // the lookahead reads each word once; otherwise, the rest of a word would be read again for each `-eyJ` in the word
     shape: /(?<![\w-])(?=[\w-]{11,}\.[\w-]{8})(?<keep>[\w-]*?\b)eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?/g,
   },
   { words: ['bearer'], shape: shape(String.raw`\bBearer\s{1,4}`, '[A-Za-z0-9._~+/=-]{8,}', 'gi') },

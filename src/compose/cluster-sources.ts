@@ -265,7 +265,8 @@ function objectsOf(
         });
       const next = new Map<string, ClusterSpec | TailcastError>();
       const users = JSON.stringify([...credentials]);
-      // Yields between objects, because the author of an object determines, within limits, how long its parsing takes.
+      // Lets the event loop run between objects, because the author of an object determines, within limits, how long
+      // its parsing takes.
       const turns = createLoopTurns(limit, 1);
       for (const key of known.keys()) if (!objects.has(key)) known.delete(key);
       for (const [key, object] of objects) {

@@ -131,7 +131,7 @@ export async function ownHosts(
   return new Set(['localhost', host, node, label, ...hostNames].map((name) => name.toLowerCase()));
 }
 
-/** @throws TailcastError `CONFIG_INVALID` if tailscaled returns no grants of Services */
+/** @throws TailcastError `CONFIG_INVALID` if this tailscaled cannot return the grants of Tailscale Services */
 async function assertServices({ file }: Clusters, { localApi }: Tailnet, signal: AbortSignal): Promise<void> {
   const named = [...file.clusters, ...file.discover].find(({ service }) => service !== undefined);
   if (named === undefined) return;

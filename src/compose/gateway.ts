@@ -181,7 +181,7 @@ async function openTailnet(options: GatewayOptions, signal: AbortSignal): Promis
   }
   if (config.proxyProtocol === 'require') assertPrivateProxyListener(config.listen.host);
   const tailnet = createLocalTailnet(config, { log, signal });
-  // A missing socket is reported here instead of at the first request.
+  // A missing socket of tailscaled is reported here instead of at the first request.
   for (const readiness of tailnet.checks) await readiness.check(AbortSignal.timeout(10_000));
   return tailnet;
 }

@@ -103,8 +103,8 @@ const DEFAULT_LIMITS = {
   /** Maximum number of received bytes that are not yet written to disk, for all sessions together. */
   maxTotalPendingBytes: 32 * 1024 ** 2,
   /**
-   * Maximum number of bytes of long lines of all sessions in memory. One tailnet node may use at most half of the bytes
-   * that other nodes leave free.
+   * Maximum size of the long lines that are in memory, in bytes, for all sessions together. One tailnet node may use at
+   * most half of the bytes that other nodes leave free.
    */
   maxLongLineBytes: 128 * 1024 ** 2,
   /**

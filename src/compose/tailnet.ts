@@ -44,8 +44,8 @@ export interface TailnetContext {
 }
 
 /**
- * Returns a substitute for the tailnet, for which all callers on this machine have one identity. It resolves no tags,
- * and dials recorders directly.
+ * Returns a substitute for the tailnet. It gives all callers on this machine the same identity, resolves no tags, and
+ * dials recorders directly.
  */
 export function createStaticTailnet(identity: Identity, listenHost: string): Tailnet {
   assertLoopbackListener(listenHost);

@@ -54,7 +54,7 @@ export function openProxyTunnel(text: string, where: string, target: TunnelTarge
   return async (signal) => {
     try {
       const socket = await open(proxy, target, signal);
-      // Without a listener, an error would terminate the process before the caller adds its own listener.
+      // Without an `error` listener, an error would terminate the process before the caller adds its own listener.
       socket.on('error', () => undefined);
       return socket;
     } catch (error) {

@@ -93,7 +93,8 @@ export async function createTailnetListener(options: TailnetListenerOptions): Pr
       }
       open.add(socket);
       socket.once('close', () => open.delete(socket));
-      // An `error` event without a listener would end the process, so listen before the handler gets the socket.
+      // Without an `error` listener, an error would end the process. The listener is therefore added before the handler
+      // gets the socket.
       socket.on('error', (error) => log.debug({ error: errorText(error) }, 'connection error'));
       Object.defineProperty(socket, PEER, { value: peer });
       handler(socket, alpn, peer);

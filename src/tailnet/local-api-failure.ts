@@ -1,7 +1,7 @@
 /** Describes failures of tailscaled's socket, with remedies for typical failures. Pure. */
 import { errorText } from '../errors.ts';
 
-/** @param thrown error of connecting to, or communicating over, `socketPath` */
+/** @param thrown error of a connection to `socketPath`, or of the attempt to connect */
 export function describeFailure(thrown: unknown, socketPath: string): string {
   const sentence = SENTENCES.get(errorCode(thrown) ?? '');
   return sentence?.(socketPath) ?? `talking to ${socketPath} failed: ${errorText(thrown)}`;

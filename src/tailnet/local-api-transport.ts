@@ -128,7 +128,7 @@ export async function openTunnel(
   },
 ): Promise<Duplex> {
   const { host, port, timeoutMs } = target;
-  // A separate controller is used, because `target.signal` must not end the tunnel after the caller has received it.
+  // A separate AbortController is used, because `target.signal` must not end a tunnel that the caller has received.
   const attempt = new AbortController();
   const { signal } = attempt;
   const withdraw = (): void => attempt.abort(target.signal.reason);

@@ -74,7 +74,7 @@ export function createTagResolver(options: {
     refreshAfterMs: maxAgeMs,
     retryAfterMs: 0,
     now,
-    // Never called: a cached value is already unusable at the age at which a background reload would start.
+    // Never called, because no background reload starts: a cached value becomes unusable before that.
     onBackgroundFailure: () => undefined,
   });
   return {

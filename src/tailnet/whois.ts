@@ -3,7 +3,7 @@
  *
  * If tailscaled does not know the port, a request needs 180 ms and blocks the main lock of tailscaled. Concurrent
  * requests are therefore limited, and the queue is short. The port is sent only for loopback addresses, where
- * tailscaled needs it to identify its own forwards.
+ * tailscaled needs it to identify connections that it forwards itself.
  */
 import { BoundedMap } from '../bounded-map.ts';
 import { unlessAborted } from '../async/with-timeout.ts';
@@ -92,7 +92,7 @@ export function createWhois(options: WhoisOptions): Whois {
     const askedAtMs = now();
     const answer = ask(addressOf(peer), service).then(
       (identity) => {
-        // If a flush has replaced the map, this response may be older than the change and is not cached.
+        // If `flush` has replaced the map in the meantime, this response may be outdated and is not cached.
         if (generation === lookups) entries.set(question, { peer, identity, expiresAtMs: askedAtMs + ttlMs });
         return identity;
       },

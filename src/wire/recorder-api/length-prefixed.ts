@@ -78,7 +78,7 @@ export interface RecordReader {
  * also passed
  */
 export function createRecordReader(maxBytes: number, content: (piece: Uint8Array) => void): RecordReader {
-  /** Number of received bytes of the message header, and the length that they contain so far. */
+  /** Number of received bytes of the message header, and the part of the message length in these bytes. */
   let leadBytes = 0;
   let lead = 0;
   let missing = 0;

@@ -72,8 +72,9 @@ export interface RecordedPart {
   readonly number: number;
   readonly from: number;
   readonly to: number;
-  /** Length of the header line in the cast. The first byte after the header line has this position in the session. */
+  /** Length of the header line in the stored cast. */
   readonly headerBytes: number;
+  /** Position in the session of the first byte after the header line. */
   readonly headerEnd: number;
   /** State of this upload, regardless of earlier uploads. */
   readonly state: RecordingState;
