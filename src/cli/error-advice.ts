@@ -46,8 +46,8 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   POLICY_REFUSED:
     'The gateway cannot record this request, or the policy refuses it. Run `tailcast policy explain`.',
   ACCESS_REVIEW_REFUSED:
-    'With `--access-review` each session needs the verb `create`. Give the user this right on the subresource ' +
-    'that the message names.',
+    'With `--access-review`, the user needs the verb `create` for each session. Give the user this right on the ' +
+    'subresource that the message names.',
   ACCESS_REVIEW_FAILED:
     'Check that the API server responds, and that the user may create SelfSubjectAccessReviews (`system:basic-user`).',
   ARCHIVE_DAMAGED: 'Check the disk or bucket, restore the file from a backup, and run `tailcast verify`.',

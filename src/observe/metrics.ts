@@ -194,7 +194,7 @@ function createRequestMetrics(registry: Registry, makers: MetricMakers) {
   });
   const duration = new Histogram({
     name: 'tailcast_request_duration_seconds',
-    help: 'Time of a request from admission to the last byte, without long-running requests.',
+    help: 'Time of a request from admission to the last byte, except long-running requests.',
     labelNames: ['protocol'],
     buckets: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60],
     registers,
