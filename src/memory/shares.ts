@@ -7,8 +7,8 @@
  *   │ a user, at most    │ a second │     │ further users
  * ```
  *
- * A single user therefore gets at most half of the limit, and each further user gets at most half of the free bytes.
- * The limit never runs out for a new user, but each user that uses as much as possible halves the space of the next.
+ * A single user therefore gets at most half of the limit, and each further user gets at most half of the free bytes. A
+ * new user therefore always gets space, but each user who uses as much as possible halves the space of the next user.
  */
 
 interface Use {
@@ -47,7 +47,7 @@ export class Shares {
     return Math.max(0, Math.floor((this.#limit - this.#counted - this.usedBy(user)) / 2));
   }
 
-  /** True if the user has used at least half of the bytes that the user can use now. */
+  /** True if the user uses at least as many bytes as the user may still take. */
   isScarceFor(user: string): boolean {
     return this.usedBy(user) >= this.spaceOf(user);
   }
@@ -64,7 +64,7 @@ export class Shares {
     this.#set(user, this.usedBy(user) + bytes);
   }
 
-  /** Subtracts bytes of the user. All users may then have more space. */
+  /** Subtracts bytes from the used bytes of the user. All users may then have more space. */
   give(user: string, bytes: number): void {
     this.#set(user, this.usedBy(user) - bytes);
     if (this.#waiting.size === 0 || this.#wakeScheduled) return;

@@ -44,8 +44,8 @@ export async function findRecorders(
 
 /**
  * Adds addresses that were found by tag to the recorders of the grants. `findRecorders` then only checks whether the
- * nodes of these addresses still have a tag. So a recorder stays a candidate even if a later search by tag does not
- * find it, because it is offline for a moment.
+ * nodes of these addresses still have a tag. A recorder therefore stays a candidate even if it is offline for a moment
+ * and a later search by tag does not find it.
  */
 export function withFound(
   { recorders, recorderTags, tagsOf = {} }: NamedRecorders,

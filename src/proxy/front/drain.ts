@@ -19,7 +19,7 @@ export interface DrainResult {
 /** Part of `limitMs` that is reserved for sessions to end after they got the message. */
 const FAREWELL_MS = 2000;
 const POLL_MS = 25;
-/** Time for handshakes in progress, and for the first request after them. */
+/** Time for TLS handshakes in progress, and for the first request after such a handshake. */
 const ARRIVAL_MS = 2000;
 
 /**

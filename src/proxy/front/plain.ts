@@ -37,7 +37,7 @@ const MAX_UNSENT_BYTES = 128 * 1024;
  * no advantage.
  */
 const MAX_JOINED_BYTES = 16 * 1024;
-/** Time after accept during which a connection without requests does not count as idle. */
+/** Time after the accept of a connection during which it does not count as idle, even without requests. */
 const FIRST_REQUEST_MS = 1000;
 /** Maximum time for which a closing connection still reads and discards a request body. */
 const LINGER_MS = 2000;

@@ -131,7 +131,10 @@ export interface ProxyServer {
 
 const MAX_SOCKET_LISTENERS = 20;
 const TOO_LONG_FOR_OWN = new TailcastError('HEADERS_TOO_LARGE', 'together they are over 16 KiB');
-/** Maximum time for which a connection above the limit waits for its first request, which the gateway then rejects. */
+/**
+ * Maximum time for which a connection above the connection limit waits for its first request. The gateway then rejects
+ * this request.
+ */
 const SURPLUS_MS = 5_000;
 /**
  * Minimum value of the limit for concurrent requests to own services, because browsers send several requests per page.
@@ -150,7 +153,9 @@ export function createProxyServer(options: ProxyServerOptions): ProxyServer {
   const load = { inFlight: 0 };
   const { users } = options;
   const deps: PumpDeps = { ...options.pump, users, load, draining: () => state.draining };
-  /** Dependencies of connections above the limit: every request is rejected, and its connection is closed. */
+  /**
+   * Dependencies of connections above the connection limit: every request is rejected, and its connection is closed.
+   */
   const refusing: PumpDeps = { ...deps, maxInFlight: 0, draining: () => true };
   const maxConnections = options.limits?.maxConnections ?? DEFAULT_LIMITS.maxConnections;
   const surplusMs = Math.min(SURPLUS_MS, options.limits?.headersTimeoutMs ?? SURPLUS_MS);

@@ -70,8 +70,8 @@ export function createAccountRefusals(ask: AskAccountRefusal, monotonicMs: () =>
       if (!mayBeAccountRefusal(status, headers)) return undefined;
       const decide = ({ refusal, marks }: AccountReview): TailcastError | undefined => {
         if (refusal !== undefined) return new TailcastError('UPSTREAM_REFUSED_ACCOUNT', refusal);
-        // The API server accepts the account now, but this response refused it. The response has no headers of API
-        // Priority and Fairness, so it comes from the impersonation check, which is an earlier step.
+        // The API server accepts the account now, but this response is a refusal of the account. The response has no
+        // headers of API Priority and Fairness, so it comes from the impersonation check, which is an earlier step.
         return marks && isAlwaysMarked(info) ? new TailcastError('UPSTREAM_REFUSED_ACCOUNT') : undefined;
       };
       const key = JSON.stringify([impersonation.user, impersonation.groups]);

@@ -405,7 +405,8 @@ function assess(
     cluster === undefined ? parseKubernetesRules(capabilities) : parseClusterRules(capabilities, cluster);
   // at a gateway with several clusters, a caller without a rule for this cluster must not get access
   if (cluster !== undefined && rules.impersonation.length === 0) throw new TailcastError('CLUSTER_REFUSED');
-  // in `noauth` mode the gateway cannot grant access, so it keeps only rules about writes, and refuses these writes
+  // in `noauth` mode the gateway cannot grant access; it keeps only the rules about writes, so that it refuses these
+  // writes
   const access = parseAccessRules(capabilities).filter(({ writes }) => mode === 'auth' || writes);
   const moderation = parseModerationRules(capabilities);
   return {

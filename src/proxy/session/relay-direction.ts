@@ -30,10 +30,10 @@ const MAX_ALONE_BYTES = 8 * 1024;
 /** Maximum size of several pieces that are copied and joined into one write. */
 const MAX_CORKED_BYTES = 16 * 1024;
 /**
- * Maximum number of bytes that are taken from the buffer at once. Measured with `cat` of a text file, while the client
- * sees output only after the recorder has stored it: 21 MB/s if single pieces are taken, 42 MB/s with 64 KiB, 58 MB/s
- * with this value. Without a limit, the relay reaches 90 MB/s but needs three times the memory, because blocks above
- * 256 KiB are not pooled.
+ * Maximum number of bytes that are taken from the buffer at once. In a test with `cat` of a text file, the client saw
+ * output only after the recorder had stored it. The test reached 21 MB/s with single pieces, 42 MB/s with 64 KiB, and
+ * 58 MB/s with this value. Without a limit, the relay reaches 90 MB/s but needs three times the memory, because blocks
+ * above 256 KiB are not pooled.
  */
 const MAX_TAKEN_BYTES = 128 * 1024;
 /**
@@ -438,7 +438,10 @@ export class Direction {
     wait?.then(() => this.#acknowledged(waiting), this.#refuse);
   }
 
-  /** Delivers the bytes of this wait and all earlier waits, because the recorder has acknowledged them. */
+  /**
+   * Delivers the bytes that this wait and all earlier waits held back, because the recorder has acknowledged these
+   * bytes.
+   */
   #acknowledged(waiting: Wait): void {
     if (!this.#queue.acknowledge(waiting)) return;
     this.#deliver(waiting.end, waiting.mark);
