@@ -1,13 +1,14 @@
 /**
  * Pool of reusable memory blocks for pending data of connections, disks and recorders. Pending data lives longer than
- * V8's young generation. Without blocks, V8 would free the buffers of this data only when it marks the complete heap,
- * about every 20 MB. While bulk output was relayed, this marking took half of the CPU time. Once data is copied into a
- * block, the original buffer can be freed early, see `stream-garbage`.
+ * V8's young generation. Without blocks, V8 would free the buffers of this data only when it marks the complete heap.
+ * While bulk output was relayed, this marking took half of the CPU time. Once data is copied into a block, the original
+ * buffer can be freed early, see `stream-garbage`.
  *
- * Blocks are shared memory (`SharedArrayBuffer`), which V8 does not count. After every 64 MB of counted memory outside
- * the heap, V8 marks the heap. In a test with recorded bulk output, V8 marked the heap 22 times when it counted the
- * blocks, and once when it did not. V8 also does not count dropped blocks (blocks that never return to the pool). The
- * pool therefore counts them, and starts a garbage collection when their size reaches a limit.
+ * Blocks are shared memory (`SharedArrayBuffer`), which V8 does not count. V8 marks the heap each time the counted
+ * memory outside the heap has grown by some tens of megabytes. In a test with recorded bulk output, V8 marked the heap
+ * 22 times when it counted the blocks, and once when it did not. V8 also does not count dropped blocks (blocks that
+ * never return to the pool). The pool therefore counts them, and starts a garbage collection when their size reaches a
+ * limit.
  *
  * NOTE: The state is global to the module, because one pool serves the process.
  */

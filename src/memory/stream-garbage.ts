@@ -3,8 +3,8 @@
  *
  * Each relayed piece is a buffer outside of V8's heap, and is garbage after it was written. The object in the heap that
  * represents the buffer is small, so the young generation fills slowly. V8 notices only that the memory outside of the
- * heap grows, and marks the complete heap after every 20 MB of growth. This takes tens of milliseconds. A collection of
- * the young generation frees the same memory in about one millisecond.
+ * heap grows. Each time it has grown by some tens of megabytes, V8 marks the complete heap. Marking takes tens of
+ * milliseconds. A collection of the young generation frees the same memory in about one millisecond.
  *
  * bench/README.md has measurements. Responses of the API server to plain requests use reusable blocks (`read-buffers`),
  * so this module does not count them.

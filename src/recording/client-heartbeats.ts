@@ -3,8 +3,8 @@
  *
  * If one more byte of the client arrives after the API server has closed its connection, the kernel of the API server
  * discards unread output. The relay therefore delays a chunk that contains only heartbeats and terminal sizes, and
- * answers heartbeats itself. kubectl writes a SPDY frame in up to four pieces, so the first bytes of a possible
- * heartbeat or resize message are kept until the frame is complete.
+ * answers heartbeats itself. A SPDY frame of kubectl arrives in up to four pieces. The relay therefore keeps the first
+ * bytes of a possible heartbeat or resize message until the frame is complete.
  *
  * A client responds to a ping of the gateway after it has read all earlier output. The responses therefore
  * show how much output the client has read, which the OS does not report.

@@ -16,8 +16,8 @@ export type NamedRecorders = Pick<Recorded, 'recorders' | 'recorderTags' | 'tags
 
 /**
  * Returns the addresses of the grants, in their order, followed by the recorders that were found by tag. If a grant
- * names an address and tags, the address is used only if its node has one of the tags, because the address may belong
- * to another node now or be a mistake in the policy.
+ * names an address and tags, the address is used only if its node has one of the tags. The address may belong to
+ * another node now, or may be a mistake in the policy.
  *
  * @throws TailcastError `RECORDER_UNAVAILABLE` if no address passes this check
  */

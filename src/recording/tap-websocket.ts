@@ -4,8 +4,8 @@
  * A message consists of a channel byte and data. In the base64 variants, it is a text message that consists of a digit
  * and base64 data. The tap must interpret the bytes exactly as both ends do. Ambiguous messages therefore end the
  * session: compressed frames, server messages of the wrong type, messages on unknown channels, and fragmented client
- * messages, because the API server treats each frame as a message. Like the API server, the tap ignores the type of a
- * client message, because the official Python client sends stdin as text.
+ * messages. Fragments are ambiguous, because the API server treats each frame of a client as a message. Like the API
+ * server, the tap ignores the type of a client message, because the official Python client sends stdin as text.
  *
  * Server messages are recorded piece by piece as they arrive. The payload of stdin is counted, not copied.
  */

@@ -26,9 +26,9 @@ export type AskAccountRefusal = (caller: ImpersonationTarget, signal: AbortSigna
 export interface AccountRefusals {
   /**
    * Returns undefined if a response cannot be a refusal of the gateway's account, or if too many checks are in flight.
-   * Otherwise resolves with `UPSTREAM_REFUSED_ACCOUNT` if a check proves that the API server refuses the account, or
-   * that it refused the account before it had loaded its RBAC rules. Resolves with undefined without such a proof.
-   * Never rejects.
+   * Otherwise checks the account. Resolves with `UPSTREAM_REFUSED_ACCOUNT` if the check proves that the API server
+   * refuses the account, or that it refused the account while it had not loaded its RBAC rules yet. Resolves with
+   * undefined without such a proof. Never rejects.
    *
    * @param headers headers of the response, as a flat list
    */

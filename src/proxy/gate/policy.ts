@@ -30,8 +30,9 @@ import type { ProgramPages } from './browser-pages.ts';
  * - `customResource`: a create, update or patch of an object or subresource in an API group that is not
  *   built into Kubernetes
  * - `secretRead`: a get, list or watch of Secrets
- * - `unknownSubresource`: a request for a subresource that is not built into Kubernetes, or for a path
- *   below it; also a write to a path without a resource, and a read of a path that Kubernetes does not serve
+ * - `unknownSubresource`: a request for a subresource that is not built into Kubernetes, or for a path below such a
+ *   subresource. The class also contains writes to paths without a resource, and reads of paths that Kubernetes does
+ *   not serve
  * - `streamUpgrade`: a watch or a log over WebSocket
  * - `opaqueUpgrade`: any other upgrade
  */

@@ -7,9 +7,9 @@
  *                            ▲ release            ▲ acknowledged
  * ```
  *
- * - *held* bytes must not be delivered yet: they wait for an acknowledgement of the recorder or for the end of a pause,
- *   or they are an incomplete frame or an unproved exit status. A {@link Wait} applies to all bytes that were added
- *   before it.
+ * - *held* bytes must not be delivered yet. Some of them wait for an acknowledgement of the recorder, or for the end of
+ *   a pause. Others are an incomplete frame or an unproved exit status. A {@link Wait} applies to all bytes that were
+ *   added before it.
  * - *ready* bytes may be delivered. The sink gets them in rounds; the next round starts when the sink has written the
  *   previous round. A TLS socket joins and encrypts all pending writes before it sends any of them. Without rounds, the
  *   socket would process megabytes at once, which do not fit into the CPU caches. The cache misses cost 0.15 ms of CPU

@@ -445,10 +445,9 @@ async function start(
 }
 
 /**
- * Returns the buffer depth of a session. The output of a program gets a deep buffer, because the API server may close
- * the connection when the program exits, even if the gateway has not read all output yet. A terminal gets a brief
- * buffer, so that it reacts quickly to Ctrl-C. A port-forward gets no buffer, because its client needs the
- * back-pressure.
+ * Returns the buffer depth of a session. The output of a program gets a deep buffer. When the program exits, the API
+ * server may close the connection before the gateway has read all output. A terminal gets a brief buffer, so that it
+ * reacts quickly to Ctrl-C. A port-forward gets no buffer, because its client needs the back-pressure.
  */
 function bufferFor({ policyClass, exec }: Admission): Pick<LiveSession, 'buffer'> {
   if (policyClass !== 'exec' && policyClass !== 'attach') return {};
