@@ -8,7 +8,7 @@ const LINGER_MS = 1000;
 
 /**
  * Passes a connection to a server. Closes the HTTP/2 session when it has had no open stream for `idleMs`.
- * @param onSession called with the session
+ * @param onSession called with the HTTP/2 session
  */
 export function acceptHttp2(
   server: Http2Server,
@@ -27,8 +27,8 @@ export function acceptHttp2(
 }
 
 /**
- * A session with pings but without streams counts as idle. The client may never close its side, so the connection is
- * destroyed a second later.
+ * An HTTP/2 session with pings but without streams counts as idle. The client may never close its side, so the
+ * connection is destroyed a second later.
  */
 function closeWhenIdle(session: ServerHttp2Session, socket: Socket, idleMs: number): void {
   let streams = 0;

@@ -96,7 +96,7 @@ async function ask(
 ): Promise<Answer> {
   return withTimeout(timeoutMs, `${method} /v2/record`, signal, async () => {
     const answer = Promise.withResolvers<Answer>();
-    // `request` throws if the session is already closed.
+    // `request` throws if the HTTP/2 session is already closed.
     const stream = session.request(
       { ':method': method, ':path': '/v2/record' },
       { endStream: method === 'HEAD' },
@@ -119,8 +119,8 @@ function createConnection(
   const answer = createUploadAnswer({
     ackWindowMs: options.ackWindowMs,
     frames: false,
-    // Destroys the session without calling `stream.close(CANCEL)` before. Otherwise a recorder that runs on Node.js
-    // would see the end of the body before the reset.
+    // Destroys the HTTP/2 session without calling `stream.close(CANCEL)` before. Otherwise a recorder that runs on
+    // Node.js would see the end of the body before the reset.
     dispose: () => session.destroy(),
     close: () => session.close(),
   });

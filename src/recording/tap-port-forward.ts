@@ -60,7 +60,9 @@ export function createPortForwardInput(
   };
 }
 
-/** Maximum number of ports in the log. All ports are checked, even those that are not logged. */
+/**
+ * Maximum number of ports in the log entry of a port-forward. All ports are checked, even those that are not logged.
+ */
 const MAX_PORTS = 100;
 /** Maximum number of HEADERS frames. kubectl sends none: it names the port in SYN_STREAM frames. */
 const MAX_EXTRA_HEADERS = 64;

@@ -31,9 +31,8 @@ export interface Tap {
    */
   nextProbe?(): Probe | undefined;
   /**
-   * Returns the reason why output and exit status are not proved complete after the server has closed its
-   * connection. Returns undefined if both are proved, if the client closed first, or if the protocol has no
-   * proof.
+   * Returns the reason why output and exit status are not proved complete after the server has closed its connection.
+   * Returns undefined if both are proved, if the client closed first, or if the protocol has no way to prove the end.
    * @param backpressured true if the gateway had stopped reading from the server
    */
   incompleteReason(backpressured: boolean): string | undefined;

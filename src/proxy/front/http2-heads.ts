@@ -25,11 +25,11 @@ export interface UnreadStreams {
   arrived(id: number): void;
   /** Largest id of the reported streams, or -1. */
   readonly last: number;
-  /** Logs and counts the refusal, and ends the session. */
+  /** Logs and counts the refusal, and ends the HTTP/2 session. */
   end(session: ServerHttp2Session, error: TailcastError): void;
-  /** Reports a failed session. */
+  /** Reports a failed HTTP/2 session. */
   failed(error: Error): void;
-  /** Reports the end of a session. `bytes` is the number of bytes that were received on its connection. */
+  /** Reports the end of an HTTP/2 session. `bytes` is the number of bytes that were received on its connection. */
   ended(bytes: number): void;
 }
 
@@ -86,21 +86,21 @@ const TOO_MANY_REJECTED = new TailcastError(
   `the HTTP/2 connection was closed: over ${MAX_REJECTED_STREAMS} streams were rejected because the connection has too many streams or over ${MAX_SESSION_MEGABYTES} MiB in memory`,
 );
 
-/** Interval at which sessions are checked for incomplete heads, in milliseconds. */
+/** Interval at which HTTP/2 sessions are checked for incomplete heads, in milliseconds. */
 export const HEAD_CHECK_MS = 250;
 
 /** Detects request heads that stay incomplete. */
 export interface HeadWatch {
-  /** Counts the bytes of an incomplete head. Ends the session if the head is too long or too slow. */
+  /** Counts the bytes of an incomplete head. Ends the HTTP/2 session if the head is too long or too slow. */
   check(): void;
   stop(): void;
 }
 
 /**
  * Watches for incomplete heads. Node.js reports a stream only when its head is complete. If the last stream id of the
- * session is larger than the last reported id, the head is incomplete, or nghttp2 has reset the stream. To distinguish
- * these cases, the gateway sends a PING. A client cannot send any other frame before it has completed its head (RFC
- * 9113 §6.10). If it responds to the PING and the stream is still unreported, nghttp2 has reset the stream.
+ * HTTP/2 session is larger than the last reported id, the head is incomplete, or nghttp2 has reset the stream. To
+ * distinguish these cases, the gateway sends a PING. A client cannot send any other frame before it has completed its
+ * head (RFC 9113 §6.10). If it responds to the PING and the stream is still unreported, nghttp2 has reset the stream.
  */
 export function createHeadWatch(
   session: ServerHttp2Session,

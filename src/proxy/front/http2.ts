@@ -86,11 +86,11 @@ export function createHttp2Server(): Http2Server {
   });
 }
 
-/** Prepares a new session. */
+/** Prepares a new HTTP/2 session. */
 export function adoptSession(session: ServerHttp2Session, socket: Socket, unread: UnreadStreams): void {
   session.setLocalWindowSize(HTTP2_LIMITS.connectionWindowBytes);
   session.once('close', () => unread.ended(socket.bytesRead));
-  // an error of a session also ends its streams, which report the error
+  // an error of an HTTP/2 session also ends its streams, which report the error
   session.on('error', (error: Error) => {
     unread.failed(error);
     session.destroy();

@@ -313,7 +313,7 @@ export class Pump implements ExchangeOwner {
   async #recordEvent(admission: Admission): Promise<CollectedBody> {
     const { framing, stream, expectsContinue } = this.#body;
     const hasBody = framing.kind !== 'none';
-    // the body is read only if events of this request's class contain a part of it
+    // the body is read only if the event of this request contains a part of the body
     const wanted = hasBody && keptOfBody(admission.info) !== undefined;
     let collected: CollectedBody = hasBody ? NO_BODY : EMPTY_BODY;
     if (wanted) {

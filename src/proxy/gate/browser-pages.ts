@@ -42,7 +42,7 @@ const LOOPBACK = /^(?:127(?:\.\d{1,3}){3}|::1)$/;
  * WebSockets.
  */
 const DATA_USES: ReadonlySet<string> = new Set(['empty', 'websocket']);
-/** Classes whose responses come from a program in the cluster. */
+/** Request classes whose responses come from a program in the cluster. */
 const PROGRAMS: ReadonlySet<RequestClass> = new Set([
   'nodeProxy',
   'podProxy',

@@ -96,7 +96,7 @@ export interface Policy {
 export const UNREADABLE_WORKLOADS = ['refuse', 'event'] as const;
 export type UnreadableWorkloads = (typeof UNREADABLE_WORKLOADS)[number];
 
-/** Limits of upgraded connections of every class. */
+/** Limits of upgraded connections of every policy class. */
 export interface SessionPolicy {
   readonly perUser: number;
   readonly total: number;
@@ -234,8 +234,8 @@ export interface Decision {
 }
 
 /**
- * Returns the action for a class. The section `enforced` applies to callers with enforced recording. It also applies to
- * unknown upgrades of all callers whose grants name a recorder, because these upgrades may be a shell.
+ * Returns the action for a policy class. The section `enforced` applies to callers with enforced recording. It also
+ * applies to unknown upgrades of all callers whose grants name a recorder, because these upgrades may be a shell.
  */
 export function decide(
   policy: Policy,

@@ -10,7 +10,9 @@ import { needsGrantedWrites, recordingOf, type Elevation, type Standee } from '.
 import { moderate } from './moderation.ts';
 import { decide, type Policy, type PolicyClass } from './policy.ts';
 
-/** The parts of an admission that depend on the grants. A request that the gateway serves itself has no class. */
+/**
+ * The parts of an admission that depend on the grants. A request that the gateway serves itself has no request class.
+ */
 export interface GrantedAdmission {
   readonly identity: Identity;
   readonly impersonation: ImpersonationTarget | undefined;

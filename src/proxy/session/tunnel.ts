@@ -86,7 +86,7 @@ export function limitRefusal({ record, recording }: Pick<Admission, 'record' | '
   };
 }
 
-/** Returns true for a watch or a log. An upgrade of class `secretRead` is a watch of Secrets. */
+/** Returns true for a watch or a log. An upgrade with the policy class `secretRead` is a watch of Secrets. */
 function isStream(policyClass: Admission['policyClass']): boolean {
   return policyClass === 'streamUpgrade' || policyClass === 'secretRead';
 }
