@@ -127,8 +127,8 @@ export function signalGroup(pid: number | undefined, signal: NodeJS.Signals): vo
 }
 
 /**
- * Waits until all outputs have ended, or until no output has sent data for a short time although all of them were being
- * read.
+ * Waits until all outputs have ended. Also stops waiting if all outputs are being read, but send no data for a short
+ * time.
  */
 async function drain(outputs: readonly Output[]): Promise<void> {
   const all = Promise.all(outputs.map((output) => output.done));

@@ -5,7 +5,7 @@ const SHOWN_MESSAGE = 300;
 
 /**
  * Returns the numbers of tests, and a line for each test that failed or passed only in its second run. A test file that
- * fails outside of its tests counts as one failed test. So does a run that fails without the name of a file.
+ * fails outside of its tests counts as one failed test. A run that fails without the name of a file also counts as one.
  */
 export function readTestReport(report) {
   const failures = [];

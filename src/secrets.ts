@@ -36,7 +36,7 @@ const ASSIGNED_LITERAL = [
   String.raw`(?<=\u2028(?:--from-literal=)?[\w.-]+=)[^\u2028]+`,
   value(String.raw`\S`),
 ];
-/** A word of a shell command that is not an option, not a secret, and not quoted. */
+/** A word of a shell command that does not start with a hyphen or an operator such as `|`. */
 const NAME = String.raw`[^\s|;&>-]\S{0,127}`;
 /** A dollar-quoted string literal of PostgreSQL. */
 const DOLLAR_QUOTED = String.raw`\$(?<tag>\w{0,16})\$[^$\u2028]+(?:\$\k<tag>\$)?`;

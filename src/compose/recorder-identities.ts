@@ -109,8 +109,8 @@ export function openIdentities(
 }
 
 /**
- * @param mustKnow true to reject viewers without an identity; false if there are no rules for viewers, so that all
- * viewers are accepted
+ * @param mustKnow true to reject viewers without an identity; false to accept all viewers, if there are no rules for
+ *   viewers
  */
 function createViewerWhois(whois: IdentitySource, mustKnow: boolean): IdentifyViewer {
   return async (peer, signal) => {

@@ -49,7 +49,8 @@ export interface RecorderOptions {
   /** Directory of the built player. Default: no player. */
   readonly playerDirectory?: string;
   /**
-   * Host names under which the page and the API are served, in addition to loopback and the address of the connection.
+   * Host names under which the player page and the API are served, in addition to loopback and the address of the
+   * connection.
    */
   readonly hostNames?: readonly string[];
   /** Identifies uploaders. Returns the tailnet node that has the address, or a refusal. */

@@ -17,7 +17,7 @@ export type RawHeaders = readonly string[];
  * - `forwarded`: headers in which other proxies describe the client, such as `X-Forwarded-For`
  * - `subprotocol`: WebSocket subprotocols, which may include a bearer token
  * - `extensions`: WebSocket extensions, which would hide the payload from the recorder
- * - `auditId`: forwarded only in `noauth` mode, because the API server would trust the client's value
+ * - `auditId`: audit id; removed in `auth` mode, because the API server would trust the value of the client
  * - `trace`: request ids that appear in other logs; removed in `auth` mode, because a client could send the id of
  * another request
  */

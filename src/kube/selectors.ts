@@ -12,7 +12,7 @@ export interface FieldRequirement {
 }
 
 /**
- * Returns the requirements in Kubernetes' order, or undefined for an invalid field selector. Source:
+ * Returns the requirements, sorted as in Kubernetes, or undefined for an invalid field selector. Source:
  * `fields.ParseSelector`.
  */
 export function readFieldSelector(selector: string): readonly FieldRequirement[] | undefined {

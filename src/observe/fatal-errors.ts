@@ -16,7 +16,7 @@ export interface FatalErrors {
   /** Aborts when the process must drain, either because `stop` aborts or because of an exception. */
   readonly signal: AbortSignal;
   /**
-   * The role must call it after it has stopped.
+   * The role must call this function after the role has stopped.
    * @throws TailcastError `INTERNAL` if the role stopped because of an exception, so that the process exits with an
    * error
    */

@@ -58,7 +58,7 @@ export function certifiesHost({ leaf }: LoadedCertificate, hostName: string): bo
 
 /**
  * TLS settings of every listener. AES-128 comes first, as in Go servers such as the API server. AES-128 takes four
- * fifths of the time of AES-256, the first choice of Node.js (`openssl speed`, 16 KB blocks).
+ * fifths of the time of AES-256, which is the first choice of Node.js (`openssl speed`, 16 KB blocks).
  */
 export const TLS_OPTIONS = {
   minVersion: 'TLSv1.2',

@@ -17,7 +17,7 @@ import type { CertificateSource } from './certificates.ts';
 import type { Peer } from './identity.ts';
 import { createReception, type Alpn } from './reception.ts';
 
-/** Takes over a connection. The handler must handle errors of the connection and end it. */
+/** Takes over a connection. The handler must end the connection and handle its errors. */
 export type ConnectionHandler = (socket: Socket, alpn: Alpn, peer: Peer) => void;
 
 interface CommonOptions {

@@ -3,9 +3,9 @@ import type { Socket } from 'node:net';
 import { createProxyHeaderParser, ProxyHeaderError, type ProxyHeader } from './proxy-protocol.ts';
 
 /**
- * Calls `done` once, synchronously with the last byte of the header, after the following bytes were put back into
- * the socket. Calls `fail` once if the header is missing or invalid, or the connection ends. The socket is not in
- * flowing mode, and its handle is unchanged, so a `TLSSocket` can take it over natively.
+ * Calls `done` once, in the same tick in which the last byte of the header is read. The bytes after the header are then
+ * in the socket again. Calls `fail` once if the header is missing or invalid, or the connection ends. The socket is not
+ * in flowing mode, and its handle is unchanged, so a `TLSSocket` can take over the handle.
  */
 export function readProxyHeader(
   socket: Socket,

@@ -41,8 +41,8 @@ const LONG = `${globalThis.crypto.getRandomValues(new Uint32Array(4)).join('.')}
 
 /**
  * Converts long integers to strings. NOTE: A reviver of `JSON.parse` would also get the digits, but it is not used,
- * because V8 of Node.js 26 corrupts its memory if a reviver handles many objects of different shapes. The input is
- * untrusted, so it could cause this.
+ * because V8 of Node.js 26 corrupts its memory if a reviver handles many objects of different shapes. Untrusted input
+ * could cause this corruption.
  */
 function markLong(text: string): string {
   return text.replaceAll(STRING_OR_NUMBER, (token) =>

@@ -10,8 +10,8 @@
  * The joined contents of all messages correspond to the bodies of `POST /v2/record`: the gateway sends
  * preamble and frames, the recorder sends acknowledgements. Message boundaries have no meaning. The end
  * message of the recorder confirms that the upload is stored. A connection that closes without an end message
- * counts as broken. A normal close is no proof of the end, because the kernel also closes the connections of a killed
- * process in the normal way.
+ * counts as broken. A normal close does not prove that the upload is complete, because the kernel also closes the
+ * connections of a killed process normally.
  */
 import { stopAfterFailure, WireError } from '../wire-error.ts';
 import { MAX_ACK_BYTES } from './ack.ts';

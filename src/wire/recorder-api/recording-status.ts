@@ -28,7 +28,7 @@ export interface RecordedResult {
 }
 
 /**
- * `verified`: a trusted key signed the sidecar, and the cast has the length in the sidecar. Only the evidence
+ * `verified`: a trusted key signed the sidecar, and the cast has the length that the sidecar states. Only the evidence
  * check and `tailcast verify` compare the bytes of the cast with the digests. `unverified`: no trusted key
  * signed the sidecar. `failed`: the sidecar names a trusted key, but the signature does not match the
  * recording.

@@ -1,8 +1,8 @@
 /**
- * Session orders: messages with which a recorder tells the gateway of a running session to end, pause or resume the
- * session, or that a moderator watches it. A session order is a field of an acknowledgement. The recorder sends session
- * orders only to gateways that announce support for them (`upload-headers.ts`). The gateway confirms each session order
- * with an annotation, which becomes part of the recording.
+ * Session orders: messages of a recorder to the gateway of a running session. A session order ends, pauses or resumes
+ * the session, or reports that a moderator watches it. A session order is a field of an acknowledgement. The recorder
+ * sends session orders only to gateways that announce support for them (`upload-headers.ts`). The gateway confirms each
+ * session order with an annotation, which becomes part of the recording.
  */
 
 export const CONTROL_ACTIONS = ['end', 'pause', 'resume'] as const;

@@ -1,8 +1,7 @@
 /**
- * Headers of an upload to tailcast's recorders over an upgraded HTTP/1.1 connection (`length-prefixed.ts`).
- * With these headers, a session can continue over another connection and at another recorder. A tailcast
- * recorder offers the upgrade in its response to `HEAD /v2/record`. The recorder of the reference
- * (Tailscale's tsrecorder) does not.
+ * Headers of an upload to tailcast's recorders over an upgraded HTTP/1.1 connection (`length-prefixed.ts`). With these
+ * headers, a session can continue over another connection and at another recorder. A tailcast recorder offers the
+ * upgrade in its response to `HEAD /v2/record`. The reference (Tailscale's tsrecorder) does not offer it.
  *
  * ```
  * HEAD /v2/record                               200

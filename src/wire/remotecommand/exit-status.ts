@@ -197,8 +197,8 @@ export interface StatusCollector {
 
 const NO_BYTES = new Uint8Array(0);
 /**
- * Maximum number of times that a collector parses its bytes. Over WebSocket, a collector parses them after each
- * message, and a server sends the status in one message or in a few.
+ * Maximum number of times that a collector parses its bytes. Over WebSocket, a collector parses its bytes after each
+ * message. A server sends the status in one message or in a few.
  */
 const MAX_PARSES = 64;
 
