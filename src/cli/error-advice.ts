@@ -81,7 +81,7 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   SEARCH_UNAVAILABLE:
     'The message names the reason. Add a time (`after:7d`) or more words to a slow search. Check the index with ' +
     '`tailcast index status`.',
-  SEARCH_BUSY: 'Retry the search. At most two searches run at a time, and about eight wait.',
+  SEARCH_BUSY: 'Retry the search. At most two searches run at a time, and eight wait.',
   UPLOAD_CONFLICT: 'Two uploaders use the same session, or the spool of the recorder was replaced.',
   STORE_FULL:
     'Free space on the volume of the store or the spool. If `tailcast_recorder_over_quota` is 1, raise ' +
