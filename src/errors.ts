@@ -131,7 +131,7 @@ export const ERROR_TABLE = {
   PLAY_INDEX_UNAVAILABLE: entry(404, 'the recording can be played from its start only'),
   ORDER_REFUSED: entry(403, 'you may not control this session'),
   ORDER_IMPOSSIBLE: entry(409, 'the recorder cannot reach the gateway of this session'),
-  ORDER_UNCONFIRMED: entry(503, 'the gateway did not confirm the order; the session may continue'),
+  ORDER_UNCONFIRMED: entry(503, 'the gateway did not confirm the session order; the session may continue'),
   HOST_REFUSED: entry(421, 'the recorder does not serve this host name'),
 
   // upstream

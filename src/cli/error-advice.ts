@@ -52,7 +52,7 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
     'Check that the API server responds, and that the user may create SelfSubjectAccessReviews (`system:basic-user`).',
   ARCHIVE_DAMAGED: 'Check the disk or bucket, restore the file from a backup, and run `tailcast verify`.',
   ARCHIVE_SEALED: 'Add the key of this recording to the file of `--seal-keys` (`TAILCAST_SEAL_KEYS`).',
-  ACCESS_ENDED: 'The node, its owner or a grant changed. Connect again.',
+  ACCESS_ENDED: 'The tailnet node, its owner or a grant changed. Connect again.',
   SESSION_ENDED:
     'Before you start the session again, ask the person or the owner of the rule that the message names.',
   SESSION_REFUSED: 'Read the message of the API server: the pod may be gone, or you may lack a right.',
@@ -88,11 +88,11 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
     '`--max-store-bytes` or release holds.',
   STORE_FAILED:
     'Check the directory or bucket, its credentials and its free space. The log of the recorder has the details.',
-  RECORDER_BUSY: 'Check the node that the recorder’s log names, or run more recorders.',
+  RECORDER_BUSY: 'Check the tailnet node that the recorder’s log names, or run more recorders.',
   VIEW_REFUSED: 'Ask the administrator of the recorder for a rule in `--viewers`.',
   RECORDING_UNKNOWN: 'List the recordings with `tailcast ls`.',
   PLAY_INDEX_UNAVAILABLE:
-    'The page plays the recording without an index. The log of the recorder has the reason.',
+    'The player plays the recording without an index. The log of the recorder has the reason.',
   ORDER_REFUSED:
     'To end or pause sessions, the viewer needs a rule with =end in `--viewers`. To moderate ' +
     'a session, a viewer must be a moderator in the grant of the session’s user.',
