@@ -161,7 +161,7 @@ function createStoreMetrics({ counter, labelled, gauge }: MetricMakers) {
     ),
     untrusted: gauge(
       'tailcast_recorder_untrusted_sessions',
-      'Sessions in the shared bucket without the signature of a trusted recorder. tailcast keeps them unchanged.',
+      'Sessions in the shared bucket without the signature of a trusted recorder. The recorder keeps them unchanged.',
     ),
   };
 }
