@@ -39,12 +39,8 @@ async function makeOne(path: string, mode: number): Promise<boolean> {
 
 /** Makes the entries of a directory durable. */
 export async function syncDirectory(directory: string): Promise<void> {
-  const handle = await open(directory, constants.O_RDONLY | constants.O_DIRECTORY);
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
+  await using handle = await open(directory, constants.O_RDONLY | constants.O_DIRECTORY);
+  await handle.sync();
 }
 
 /** Atomically and durably writes or replaces a file. Only the owner can read the file. */

@@ -80,13 +80,9 @@ async function readSecret(path: string): Promise<Uint8Array> {
 
 async function makeKey(path: string): Promise<void> {
   const draft = `${path}.${process.pid}.${randomBytes(4).toString('hex')}`;
-  const file = await open(draft, 'wx', 0o600);
-  try {
-    await file.writeFile(`${randomBytes(KEY_BYTES).toString('base64')}\n`);
-    await file.sync();
-  } finally {
-    await file.close();
-  }
+  await using file = await open(draft, 'wx', 0o600);
+  await file.writeFile(`${randomBytes(KEY_BYTES).toString('base64')}\n`);
+  await file.sync();
   try {
     await link(draft, path);
   } catch (error) {

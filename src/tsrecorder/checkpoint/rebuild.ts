@@ -61,17 +61,13 @@ async function download(
 ): Promise<string | undefined> {
   const content = createHash('sha256');
   let read = 0;
-  const file = await open(path, 'w', 0o600);
-  try {
-    for await (const chunk of readSegments(bucket, segments, { start: 0, end: bytes })) {
-      content.update(chunk);
-      read += chunk.length;
-      await writeAll(file, [chunk]);
-    }
-    await file.datasync();
-  } finally {
-    await file.close();
+  await using file = await open(path, 'w', 0o600);
+  for await (const chunk of readSegments(bucket, segments, { start: 0, end: bytes })) {
+    content.update(chunk);
+    read += chunk.length;
+    await writeAll(file, [chunk]);
   }
+  await file.datasync();
   return read === bytes && content.digest('hex') === sha256 ? undefined : COPIES_CHANGED;
 }
 

@@ -55,10 +55,6 @@ export async function cutFile(path: string, bytes: number): Promise<void> {
   const { size } = await stat(path);
   if (size <= bytes) return;
   await truncate(path, bytes);
-  const file = await open(path, 'r+');
-  try {
-    await file.datasync();
-  } finally {
-    await file.close();
-  }
+  await using file = await open(path, 'r+');
+  await file.datasync();
 }

@@ -63,15 +63,13 @@ export async function makeDirectory(directory: string): Promise<void> {
 
 /** Writes a new file durably; the caller syncs the directory. Fails if the file exists. */
 export async function writeDurableFile(path: string, parts: readonly Uint8Array[]): Promise<void> {
-  const file = await open(path, 'wx', 0o600);
+  await using file = await open(path, 'wx', 0o600);
   try {
     await writeAll(file, parts);
     await file.datasync();
   } catch (error) {
     await unlink(path).catch(() => undefined);
     throw error;
-  } finally {
-    await file.close();
   }
 }
 
@@ -105,12 +103,8 @@ async function copyDurably(source: string, target: string): Promise<void> {
   // followed.
   await removeFile(target);
   await copyFile(source, target, constants.COPYFILE_EXCL);
-  const copy = await open(target, 'r+');
-  try {
-    await copy.datasync();
-  } finally {
-    await copy.close();
-  }
+  await using copy = await open(target, 'r+');
+  await copy.datasync();
   if (!(await haveSameContent(source, target))) {
     throw Object.assign(new Error('the copy differs from the original'), { code: 'EIO' });
   }
@@ -190,12 +184,8 @@ export async function keepDamaged(path: string): Promise<void> {
     const target = number === 1 ? `${path}.damaged` : `${path}.damaged-${number}`;
     try {
       await copyFile(path, target, constants.COPYFILE_EXCL);
-      const copy = await open(target, 'r+');
-      try {
-        await copy.sync();
-      } finally {
-        await copy.close();
-      }
+      await using copy = await open(target, 'r+');
+      await copy.sync();
       await syncDirectory(dirname(path));
       return;
     } catch (error) {

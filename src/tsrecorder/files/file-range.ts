@@ -32,12 +32,8 @@ export async function* readFileRange(file: FileHandle, range: ByteRange): AsyncG
 
 /** Reads bytes `[start, end)` of a file. A shorter file yields fewer bytes. */
 export async function readPart(path: string, start: number, end: number): Promise<Buffer> {
-  const file = await open(path, 'r');
-  try {
-    return await readRange(file, start, end);
-  } finally {
-    await file.close();
-  }
+  await using file = await open(path, 'r');
+  return await readRange(file, start, end);
 }
 
 export async function readRange(file: FileHandle, start: number, end: number): Promise<Buffer> {

@@ -237,19 +237,16 @@ async function readFiles(
 }> {
   const { meta, paths, bodyBytes, castBytes, adopted } = upload;
   const { nodeId, nodeName, address, storedHeaderBytes } = meta;
-  return withFile(paths.cast, async (file) => {
-    const cast = await sealFile(file, castBytes);
-    const { durationSeconds } = await readCastTail((start, end) => readRange(file, start, end), castBytes);
-    const header = await readRange(file, 0, storedHeaderBytes);
-    const recording = recordingId(meta);
-    const from = adopted === undefined ? {} : { adopted };
-    const start = { recording, header, nodeId, nodeName, address, durable: bodyBytes, ...from };
-    const sealedNotes =
-      notes === undefined
-        ? undefined
-        : await withFile(notes, (opened) => sealFile(opened, upload.notesBytes));
-    return { files: { cast, notes: sealedNotes }, durationSeconds, start };
-  });
+  await using file = await open(paths.cast, 'r');
+  await using notesFile = notes === undefined ? undefined : await open(notes, 'r');
+  const cast = await sealFile(file, castBytes);
+  const { durationSeconds } = await readCastTail((start, end) => readRange(file, start, end), castBytes);
+  const header = await readRange(file, 0, storedHeaderBytes);
+  const recording = recordingId(meta);
+  const from = adopted === undefined ? {} : { adopted };
+  const start = { recording, header, nodeId, nodeName, address, durable: bodyBytes, ...from };
+  const sealedNotes = notesFile === undefined ? undefined : await sealFile(notesFile, upload.notesBytes);
+  return { files: { cast, notes: sealedNotes }, durationSeconds, start };
 }
 
 /** Hashes a file. Reads without a stream: a stream would allocate memory for the complete file outside the V8 heap. */
@@ -262,14 +259,5 @@ async function sealFile(file: FileHandle, expectedBytes: number): Promise<LineSe
     if (bytesRead > 0) sealer.push(block.subarray(0, bytesRead));
     bytes += bytesRead;
     if (bytesRead === 0 || (bytes === expectedBytes && bytesRead < block.length)) return sealer.finish();
-  }
-}
-
-async function withFile<T>(path: string, use: (file: FileHandle) => Promise<T>): Promise<T> {
-  const file = await open(path, 'r');
-  try {
-    return await use(file);
-  } finally {
-    await file.close();
   }
 }

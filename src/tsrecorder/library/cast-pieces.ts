@@ -65,16 +65,12 @@ async function* readSpooled(
   range: ByteRange,
 ): AsyncGenerator<Uint8Array> {
   if (range.end <= range.start) return;
-  const file = await openSpool(live.paths[kind]);
+  await using file = await openSpool(live.paths[kind]);
   if (file === undefined) {
     yield* store.read(await storedKey(live), kind, range);
     return;
   }
-  try {
-    yield* readFileRange(file, range);
-  } finally {
-    await file.close();
-  }
+  yield* readFileRange(file, range);
 }
 
 /** Maximum wait of a reader for a recording that moves into the store, in milliseconds. */

@@ -32,37 +32,32 @@ export async function* followCast(entry: CatalogEntry, signal: AbortSignal): Asy
   }
   yield* readPieces(pieces.slice(0, -1), { start: 0, end: Infinity });
   // Keep the file open, because its name disappears when the recording moves into the store.
-  const file = await openSpool(live.paths.cast);
+  await using file = await openSpool(live.paths.cast);
   if (file === undefined) yield* last.read({ start: last.start, end: last.end() });
   else yield* followSpool(file, live, last.start, signal);
 }
 
-/** Yields the bytes of a growing spool file until its session ends. @param file closed at the end */
+/** Yields the bytes of a growing spool file until its session ends. */
 async function* followSpool(
   file: FileHandle,
   live: LiveRecording,
   start: number,
   signal: AbortSignal,
 ): AsyncGenerator<Uint8Array> {
-  const changes = createChanges(live, signal);
+  using changes = createChanges(live, signal);
   const durableBytes = (): number => live.durable().castBytes;
-  try {
-    for (let position = start; ;) {
-      const mayGrow = live.isOpen();
-      const end = durableBytes();
-      while (position < end && !signal.aborted) {
-        const block = new Uint8Array(Math.min(65_536, end - position));
-        const { bytesRead } = await file.read(block, 0, block.length, position);
-        if (bytesRead === 0) return;
-        position += bytesRead;
-        yield block.subarray(0, bytesRead);
-      }
-      if (!mayGrow || signal.aborted) return;
-      await changes.next(() => durableBytes() > position || !live.isOpen());
+  for (let position = start; ;) {
+    const mayGrow = live.isOpen();
+    const end = durableBytes();
+    while (position < end && !signal.aborted) {
+      const block = new Uint8Array(Math.min(65_536, end - position));
+      const { bytesRead } = await file.read(block, 0, block.length, position);
+      if (bytesRead === 0) return;
+      position += bytesRead;
+      yield block.subarray(0, bytesRead);
     }
-  } finally {
-    changes.stop();
-    await file.close();
+    if (!mayGrow || signal.aborted) return;
+    await changes.next(() => durableBytes() > position || !live.isOpen());
   }
 }
 
@@ -137,10 +132,9 @@ function presentEvent(line: Uint8Array, { rowsFirst, withoutTerminal }: Presenta
   return line;
 }
 
-interface Changes {
+interface Changes extends Disposable {
   /** Resolves when `reached` returns true or the signal aborts. */
   next(reached: () => boolean): Promise<void>;
-  stop(): void;
 }
 
 function createChanges(live: LiveRecording, signal: AbortSignal): Changes {
@@ -156,7 +150,7 @@ function createChanges(live: LiveRecording, signal: AbortSignal): Changes {
         });
       }
     },
-    stop() {
+    [Symbol.dispose]() {
       unwatch();
       signal.removeEventListener('abort', onChange);
     },

@@ -228,20 +228,16 @@ export async function removeSpool(paths: SpoolPaths, isAdopted = true): Promise<
 
 /** Returns the length of a file up to and including its last line feed. */
 async function wholeLineBytes(path: string): Promise<number> {
-  const file = await ifPresent(open(path, 'r'));
+  await using file = await ifPresent(open(path, 'r'));
   if (file === undefined) return 0;
-  try {
-    const block = new Uint8Array(65_536);
-    let end = (await file.stat()).size;
-    while (end > 0) {
-      const start = Math.max(0, end - block.length);
-      const { bytesRead } = await file.read(block, 0, end - start, start);
-      const found = block.subarray(0, bytesRead).lastIndexOf(0x0a);
-      if (found >= 0) return start + found + 1;
-      end = start;
-    }
-    return 0;
-  } finally {
-    await file.close();
+  const block = new Uint8Array(65_536);
+  let end = (await file.stat()).size;
+  while (end > 0) {
+    const start = Math.max(0, end - block.length);
+    const { bytesRead } = await file.read(block, 0, end - start, start);
+    const found = block.subarray(0, bytesRead).lastIndexOf(0x0a);
+    if (found >= 0) return start + found + 1;
+    end = start;
   }
+  return 0;
 }

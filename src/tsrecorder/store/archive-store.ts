@@ -215,35 +215,27 @@ async function writeArchive(
   archivePath: string,
   seal: NewSeal | undefined,
 ): Promise<number> {
-  const source = await open(castPath, 'r');
-  try {
-    const target = await open(archivePath, 'wx', 0o600);
-    try {
-      const frames: ArchivedFrame[] = [];
-      const head = seal?.head ?? new Uint8Array(0);
-      await writeAll(target, [head]);
-      let bytes = head.length;
-      for await (const plain of piecesOf(readFileRange(source, { start: 0, end: Infinity }))) {
-        const compressed = await compress(plain, PARAMETERS);
-        const frame = seal === undefined ? compressed : seal.cipher.seal(frames.length, compressed);
-        frames.push({ compressed: frame.length, plain: plain.length });
-        await writeAll(target, [frame]);
-        bytes += frame.length;
-      }
-      const index = encodeSeekTable(
-        frames,
-        crc32,
-        seal === undefined ? undefined : (table) => seal.cipher.tagOf(table),
-      );
-      await writeAll(target, [index]);
-      await target.datasync();
-      return bytes + index.length;
-    } finally {
-      await target.close();
-    }
-  } finally {
-    await source.close();
+  await using source = await open(castPath, 'r');
+  await using target = await open(archivePath, 'wx', 0o600);
+  const frames: ArchivedFrame[] = [];
+  const head = seal?.head ?? new Uint8Array(0);
+  await writeAll(target, [head]);
+  let bytes = head.length;
+  for await (const plain of piecesOf(readFileRange(source, { start: 0, end: Infinity }))) {
+    const compressed = await compress(plain, PARAMETERS);
+    const frame = seal === undefined ? compressed : seal.cipher.seal(frames.length, compressed);
+    frames.push({ compressed: frame.length, plain: plain.length });
+    await writeAll(target, [frame]);
+    bytes += frame.length;
   }
+  const index = encodeSeekTable(
+    frames,
+    crc32,
+    seal === undefined ? undefined : (table) => seal.cipher.tagOf(table),
+  );
+  await writeAll(target, [index]);
+  await target.datasync();
+  return bytes + index.length;
 }
 
 /** Splits the bytes into chunks of {@link FRAME_BYTES}. The last chunk may be shorter. */

@@ -80,15 +80,11 @@ export function createDiskFiles(directory: string, onRefused: (name: string) => 
   }
 
   async function inFolder<T>(folder: string, use: (held: string) => Promise<T>): Promise<T> {
-    const handle = await openFolder(folder, folder === directory);
-    try {
-      const held = handle === undefined ? undefined : await heldPath(handle, folder);
-      if (held !== undefined) return await use(held);
-      report(folder);
-      throw new TailcastError('STORE_FAILED', NO_DIRECTORY);
-    } finally {
-      await handle?.close();
-    }
+    await using handle = await openFolder(folder, folder === directory);
+    const held = handle === undefined ? undefined : await heldPath(handle, folder);
+    if (held !== undefined) return await use(held);
+    report(folder);
+    throw new TailcastError('STORE_FAILED', NO_DIRECTORY);
   }
 
   async function openChecked(path: string): Promise<FileHandle | undefined> {

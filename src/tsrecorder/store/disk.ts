@@ -253,13 +253,9 @@ async function readDocumentFile(
   path: string,
   maxBytes: number,
 ): Promise<Uint8Array | undefined> {
-  const file = await files.open(path);
+  await using file = await files.open(path);
   if (file === undefined) return undefined;
-  try {
-    return await joinDocument(readFileRange(file, { start: 0, end: maxBytes }));
-  } finally {
-    await file.close();
-  }
+  return await joinDocument(readFileRange(file, { start: 0, end: maxBytes }));
 }
 
 async function* readObject(
@@ -267,15 +263,11 @@ async function* readObject(
   path: string,
   range: ByteRange | undefined,
 ): AsyncGenerator<Uint8Array> {
-  const file = await files.open(path).catch((error: unknown) => {
+  await using file = await files.open(path).catch((error: unknown) => {
     throw new TailcastError('RECORDING_UNKNOWN', undefined, { cause: error });
   });
   if (file === undefined) throw new TailcastError('RECORDING_UNKNOWN');
-  try {
-    yield* readFileRange(file, range ?? { start: 0, end: Infinity });
-  } finally {
-    await file.close();
-  }
+  yield* readFileRange(file, range ?? { start: 0, end: Infinity });
 }
 
 async function statObject(files: DiskFiles, path: string): Promise<ObjectStat | undefined> {

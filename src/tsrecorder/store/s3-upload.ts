@@ -78,14 +78,10 @@ export class S3Uploader {
    * exists with other content
    */
   async putFile(name: string, path: string, bytes: number, options: PutOptions): Promise<void> {
-    const file = await open(path, 'r');
-    try {
-      const there = options.once === true ? await this.#parts.head(name) : undefined;
-      if (there === undefined) await this.#upload(name, file, bytes, options);
-      else await this.#assertSame(name, file, bytes);
-    } finally {
-      await file.close();
-    }
+    await using file = await open(path, 'r');
+    const there = options.once === true ? await this.#parts.head(name) : undefined;
+    if (there === undefined) await this.#upload(name, file, bytes, options);
+    else await this.#assertSame(name, file, bytes);
   }
 
   async #put(name: string, content: Uint8Array, digest: PartDigest, options: PutOptions): Promise<void> {

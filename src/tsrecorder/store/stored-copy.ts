@@ -30,14 +30,12 @@ export async function hasSameBytes(
   bytes: number,
 ): Promise<boolean> {
   if ((await store.stat(key, kind))?.bytes !== bytes) return false;
-  const file = await open(path, 'r');
+  await using file = await open(path, 'r');
   try {
     return await equalsFile(store.read(key, kind), file, bytes);
   } catch (error) {
     if (error instanceof TailcastError && UNREADABLE.has(error.code)) return false;
     throw error;
-  } finally {
-    await file.close();
   }
 }
 

@@ -37,13 +37,11 @@ const TOO_MANY = 64;
 
 /** Checks the features of this SQLite build. @throws Error with a sentence */
 export function probeSqlite(): void {
-  const database = new DatabaseSync(':memory:');
+  using database = new DatabaseSync(':memory:');
   try {
     database.exec(`CREATE VIRTUAL TABLE t USING fts5(a, content='', contentless_delete=1, ${TOKENIZER})`);
   } catch (error) {
     throw new Error('the SQLite of this Node has no FTS5 with contentless_delete', { cause: error });
-  } finally {
-    database.close();
   }
 }
 
