@@ -45,6 +45,7 @@ const ALLOWED: Record<string, readonly string[]> = {
   ],
   impersonation: ['kube', 'tailnet', 'errors'],
   recording: [
+    'bounded-map',
     'async',
     'wire',
     'kube',

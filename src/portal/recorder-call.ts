@@ -17,25 +17,18 @@ import {
   type NamedViewer,
 } from '../wire/recorder-api/named-viewer.ts';
 
-export interface CallLimits {
+const CALL_LIMITS = {
   /** Timeout of one connection attempt. */
-  readonly dialTimeoutMs: number;
-  /** Timeout from the request to the head of the response. */
-  readonly answerTimeoutMs: number;
-  /** Shorter timeout for recorders that failed recently, and the time after a failure in which this timeout applies. */
-  readonly suspectTimeoutMs: number;
-  readonly suspectMs: number;
-  /** Timeout of all attempts for one request. */
-  readonly totalTimeoutMs: number;
-}
-
-const CALL_LIMITS: CallLimits = {
   dialTimeoutMs: 5_000,
+  /** Timeout from the request to the head of the response. */
   answerTimeoutMs: 10_000,
+  /** Shorter timeout for recorders that failed recently, and the time after a failure in which this timeout applies. */
   suspectTimeoutMs: 1_000,
   suspectMs: 15_000,
+  /** Timeout of all attempts for one request. */
   totalTimeoutMs: 20_000,
 };
+export type CallLimits = Readonly<typeof CALL_LIMITS>;
 
 export interface RecorderCallDeps {
   readonly dial: DialRecorder;

@@ -3,6 +3,7 @@
  * determines whether the recorder at an address accepts events. A positive result is cached for `probeMemoryMs`.
  * Connections are kept alive for the next event.
  */
+import { BoundedMap } from '../bounded-map.ts';
 import { Agent, request, type IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { asError } from '../errors.ts';
@@ -23,27 +24,18 @@ export interface EventPoster {
   close(): void;
 }
 
-export interface EventPosterLimits {
-  readonly dialTimeoutMs: number;
-  readonly probeTimeoutMs: number;
-  readonly postTimeoutMs: number;
-  /** Maximum number of idle connections to all recorders in total. */
-  readonly maxIdle: number;
-  readonly idleMs: number;
-  /** Time for which a positive result of a probe is cached. */
-  readonly probeMemoryMs: number;
-  readonly suspectMs: number;
-}
-
-const EVENT_POSTER_LIMITS: EventPosterLimits = {
+const EVENT_POSTER_LIMITS = {
   dialTimeoutMs: 5_000,
   probeTimeoutMs: 10_000,
   postTimeoutMs: 10_000,
+  /** Maximum number of idle connections to all recorders in total. */
   maxIdle: 8,
   idleMs: 30_000,
+  /** Time for which a positive result of a probe is cached. */
   probeMemoryMs: 300_000,
   suspectMs: 15_000,
 };
+export type EventPosterLimits = Readonly<typeof EVENT_POSTER_LIMITS>;
 
 /** Maximum number of cached positive probe results. */
 const MAX_REMEMBERED = 256;
@@ -61,7 +53,7 @@ export function createEventPoster(deps: {
     nowMs: deps.nowMs,
     suspectMs: limits.suspectMs,
   });
-  const supportedAt = new Map<string, number>();
+  const supportedAt = new BoundedMap<number>(MAX_REMEMBERED);
 
   const probe = async (address: string, signal: AbortSignal): Promise<void> => {
     const at = supportedAt.get(address);
@@ -72,7 +64,6 @@ export function createEventPoster(deps: {
     if (status === 404)
       throw new Error(`recorder at address "${address}" does not support "/v2/event" endpoint`);
     if (status !== 200) throw new Error(`server returned non-OK status: ${status}`);
-    if (supportedAt.size >= MAX_REMEMBERED) supportedAt.clear();
     supportedAt.set(address, deps.nowMs());
   };
   return {

@@ -26,37 +26,27 @@ import type { LateEnd } from './late-end.ts';
 import type { RecorderConnection, SessionIntent } from './recorder-connection.ts';
 
 /** Limits of late deliveries. */
-export interface LateLimits {
+const LATE_LIMITS = {
   /** Maximum number of bytes of all queued tails in total. Users share it, see `Shares`. 0 disables late deliveries. */
-  readonly maxBytes: number;
+  maxBytes: 64 * 1024 * 1024,
   /** Maximum number of queued tails. Users share it, see `KeyedCounter.hasShare`. */
-  readonly maxSessions: number;
+  maxSessions: 10_000,
   /** Maximum age of a queued tail. */
-  readonly maxAgeMs: number;
+  maxAgeMs: 86_400_000,
   /** Pause before the first attempt and after a success. The pause doubles with each failure, up to `maxRetryMs`. */
-  readonly retryMs: number;
-  readonly maxRetryMs: number;
+  retryMs: 1_000,
+  maxRetryMs: 30_000,
   /** Maximum pause between attempts after `hurry` was called. */
-  readonly hurriedRetryMs: number;
+  hurriedRetryMs: 1_000,
   /** Maximum time without a new acknowledgement of the recorder. */
-  readonly stallMs: number;
+  stallMs: 60_000,
   /**
    * Maximum number of consecutive attempts in which a recorder accepted the upload but acknowledged no new
    * bytes.
    */
-  readonly maxFruitless: number;
-}
-
-const LATE_LIMITS: LateLimits = {
-  maxBytes: 64 * 1024 * 1024,
-  maxSessions: 10_000,
-  maxAgeMs: 86_400_000,
-  retryMs: 1_000,
-  maxRetryMs: 30_000,
-  hurriedRetryMs: 1_000,
-  stallMs: 60_000,
   maxFruitless: 100,
 };
+export type LateLimits = Readonly<typeof LATE_LIMITS>;
 
 const ENDED = 'the gateway has ended';
 

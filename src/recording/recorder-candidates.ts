@@ -3,6 +3,7 @@
  * The addresses of one node are tried together. Nodes that failed recently come last and get shorter timeouts, but are
  * never skipped.
  */
+import { BoundedMap } from '../bounded-map.ts';
 
 /** A recorder with all its addresses. */
 export interface RecorderNode {
@@ -27,7 +28,7 @@ export function createCandidates(deps: {
   readonly nowMs: () => number;
   readonly suspectMs: number;
 }): RecorderCandidates {
-  const failedAt = new Map<string, number>();
+  const failedAt = new BoundedMap<number>(MAX_SUSPECTS);
   const isSuspect = (key: string): boolean => {
     const at = failedAt.get(key);
     if (at === undefined) return false;
@@ -37,27 +38,11 @@ export function createCandidates(deps: {
   };
   return {
     order(addresses) {
-      const nodes = new Map<string, string[]>();
-      for (const address of addresses) {
-        const key = deps.nodeOf(address);
-        const known = nodes.get(key);
-        if (known === undefined) nodes.set(key, [address]);
-        else if (!known.includes(address)) known.push(address);
-      }
+      const nodes = Map.groupBy(new Set(addresses), (address) => deps.nodeOf(address));
       const all = [...nodes].map(([key, grouped]) => ({ key, addresses: grouped, suspect: isSuspect(key) }));
       return [...all.filter((node) => !node.suspect), ...all.filter((node) => node.suspect)];
     },
-    failed(key) {
-      failedAt.delete(key);
-      failedAt.set(key, deps.nowMs());
-      if (failedAt.size <= MAX_SUSPECTS) return;
-      for (const oldest of failedAt.keys()) {
-        failedAt.delete(oldest);
-        break;
-      }
-    },
-    succeeded(key) {
-      failedAt.delete(key);
-    },
+    failed: (key) => void failedAt.set(key, deps.nowMs()),
+    succeeded: (key) => void failedAt.delete(key),
   };
 }

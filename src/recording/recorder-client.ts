@@ -15,45 +15,29 @@ import type { LateEvents } from './late-end.ts';
 import { createCandidates, type RecorderCandidates, type RecorderNode } from './recorder-candidates.ts';
 import type { DialRecorder, RecorderConnection, SessionIntent, UploadIntent } from './recorder-connection.ts';
 import { MAX_NEIGHBOURS } from '../wire/recorder-api/upload-headers.ts';
-import { KnownUpgrades, openUploadAt, type OpenContext } from './recorder-open.ts';
-import {
-  createUpload,
-  DEFAULT_PENDING_BYTES,
-  type MoveIntent,
-  type RecorderUpload,
-  type UploadLimits,
-} from './recorder-upload.ts';
+import { openUploadAt, type OpenContext } from './recorder-open.ts';
+import { BoundedMap } from '../bounded-map.ts';
+import { DEFAULT_PENDING_BYTES, type MoveIntent, RecorderUpload } from './recorder-upload.ts';
 import { createUploadMemory } from './delivery-window.ts';
 
 /** Limits of the recorder client; all times are in milliseconds. */
-export interface RecorderClientLimits extends UploadLimits {
+export const RECORDER_CLIENT_LIMITS = {
   /** Timeout of one connection attempt. */
-  readonly dialTimeoutMs: number;
+  dialTimeoutMs: 5_000,
   /**
    * Timeout of each response before the upload starts: for `HEAD /v2/record`, for the POST or GET, and for
    * `100 Continue` of v1.
    */
-  readonly probeTimeoutMs: number;
-  /** Timeout of all attempts for one session in total. */
-  readonly openTimeoutMs: number;
-  /** Maximum time between two acknowledgements. */
-  readonly ackWindowMs: number;
-  /** Time after a failure during which a recorder is tried last and with shorter timeouts, in milliseconds. */
-  readonly suspectMs: number;
-  /** Timeout of each step at a recorder that failed recently. */
-  readonly suspectTimeoutMs: number;
-  /** Maximum time of the search for another recorder, after a session has lost its recorder. */
-  readonly moveTimeoutMs: number;
-  readonly moveRetryMs: number;
-}
-
-export const RECORDER_CLIENT_LIMITS: RecorderClientLimits = {
-  dialTimeoutMs: 5_000,
   probeTimeoutMs: 10_000,
+  /** Timeout of all attempts for one session in total. */
   openTimeoutMs: 30_000,
+  /** Maximum time between two acknowledgements. */
   ackWindowMs: 30_000,
+  /** Time after a failure during which a recorder is tried last and with shorter timeouts, in milliseconds. */
   suspectMs: 15_000,
+  /** Timeout of each step at a recorder that failed recently. */
   suspectTimeoutMs: 1_000,
+  /** Maximum time of the search for another recorder, after a session has lost its recorder. */
   moveTimeoutMs: 10_000,
   moveRetryMs: 250,
   maxPendingBytes: DEFAULT_PENDING_BYTES,
@@ -61,6 +45,10 @@ export const RECORDER_CLIENT_LIMITS: RecorderClientLimits = {
   finishTimeoutMs: 60_000,
   maxFruitlessMoves: 5,
 };
+export type RecorderClientLimits = Readonly<typeof RECORDER_CLIENT_LIMITS>;
+
+/** Maximum number of recorders that are known to accept upgrades. The oldest is removed first. */
+const MAX_KNOWN_UPGRADES = 256;
 
 export interface RecorderClientDeps {
   readonly dial: DialRecorder;
@@ -133,7 +121,7 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
     dial: deps.dial,
     nowMs: deps.nowMs,
     log: deps.log,
-    upgrades: new KnownUpgrades(),
+    upgrades: new BoundedMap(MAX_KNOWN_UPGRADES),
     limits,
     candidates,
     closing: closing.signal,
@@ -181,7 +169,7 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
         events === undefined || !connection.resumable
           ? undefined
           : journals?.begin({ sessionId, ...named, about });
-      return createUpload(connection, limits, {
+      return new RecorderUpload(connection, limits, {
         move: (intended, from) => moveSession(context, { sessionId, recorders, find }, intended, from),
         ...(moved === undefined ? {} : { moved }),
         ...(events === undefined

@@ -14,6 +14,8 @@
  *
  * A session can only be continued over an upgraded connection.
  */
+import type { Duplex } from 'node:stream';
+import type { BoundedMap } from '../bounded-map.ts';
 import type { Logger } from '../observe/logger.ts';
 import { errorText } from '../errors.ts';
 import type { RecorderNode } from './recorder-candidates.ts';
@@ -23,39 +25,15 @@ import { NotUpgradedError, openUpgraded } from './recorder-upgrade.ts';
 import { openV1 } from './recorder-v1.ts';
 import { NotV2Error, probeV2, type ProbedRecorder } from './recorder-v2.ts';
 
-/** Maximum number of known recorders. The oldest is removed first. */
-const MAX_KNOWN_UPGRADES = 256;
-
-/**
- * Recorders that have accepted an upgrade. The next upload to such a recorder starts with the upgrade, which
- * saves a round trip.
- */
-export class KnownUpgrades {
-  readonly #keys = new Set<string>();
-
-  has(key: string): boolean {
-    return this.#keys.has(key);
-  }
-
-  add(key: string): void {
-    this.#keys.delete(key);
-    this.#keys.add(key);
-    for (const oldest of this.#keys) {
-      if (this.#keys.size <= MAX_KNOWN_UPGRADES) break;
-      this.#keys.delete(oldest);
-    }
-  }
-
-  delete(key: string): void {
-    this.#keys.delete(key);
-  }
-}
-
 export interface OpenContext {
   readonly dial: DialRecorder;
   readonly nowMs: () => number;
   readonly log: Logger;
-  readonly upgrades: KnownUpgrades;
+  /**
+   * Keys of the recorders that have accepted an upgrade. The next upload to such a recorder starts with the upgrade,
+   * which saves a round trip.
+   */
+  readonly upgrades: BoundedMap<true>;
 }
 
 export interface OpenLimits {
@@ -70,95 +48,49 @@ export interface OpenLimits {
 
 /** Opens an upload at one recorder. @throws Error if the recorder refuses it, or `signal` aborts */
 export async function openUploadAt(
-  context: OpenContext,
-  node: RecorderNode,
+  { dial, upgrades, nowMs, log }: OpenContext,
+  { key, addresses }: RecorderNode,
   limits: OpenLimits,
   intent: UploadIntent,
   signal: AbortSignal,
 ): Promise<RecorderConnection> {
-  return new Opening(context, node, limits, intent, signal).open();
-}
+  const { dialTimeoutMs, probeTimeoutMs, ackWindowMs, finishTimeoutMs, waits } = limits;
+  const connect = (to: readonly string[]): ReturnType<typeof dialNode> =>
+    dialNode(to, dial, dialTimeoutMs, signal);
+  const upgrade = (address: string, socket: Duplex): Promise<RecorderConnection> =>
+    openUpgraded(socket, { address, timeoutMs: probeTimeoutMs, ackWindowMs, waits, intent }, signal);
 
-class Opening {
-  readonly #context: OpenContext;
-  readonly #node: RecorderNode;
-  readonly #limits: OpenLimits;
-  readonly #intent: UploadIntent;
-  readonly #signal: AbortSignal;
-
-  constructor(
-    context: OpenContext,
-    node: RecorderNode,
-    limits: OpenLimits,
-    intent: UploadIntent,
-    signal: AbortSignal,
-  ) {
-    this.#context = context;
-    this.#node = node;
-    this.#limits = limits;
-    this.#intent = intent;
-    this.#signal = signal;
-  }
-
-  async open(): Promise<RecorderConnection> {
-    const { upgrades, nowMs } = this.#context;
-    const { key, addresses } = this.#node;
-    const { probeTimeoutMs } = this.#limits;
-    if (!upgrades.has(key)) return this.#probe(addresses, probeTimeoutMs);
-    const { address, socket } = await this.#dial(addresses);
-    const askedMs = nowMs();
-    try {
-      return await this.#upgrade(address, socket);
-    } catch (error) {
-      upgrades.delete(key);
-      if (!(error instanceof NotUpgradedError)) throw error;
-      this.#logRefusal(error);
-    }
-    // the timeout applies to both requests together
-    return this.#probe([address], Math.max(0, probeTimeoutMs - (nowMs() - askedMs)));
-  }
-
-  async #probe(addresses: readonly string[], probeTimeoutMs: number): Promise<RecorderConnection> {
-    const { address, socket } = await this.#dial(addresses);
-    const { ackWindowMs, probeTimeoutMs: postTimeoutMs } = this.#limits;
-    const options = { address, probeTimeoutMs, postTimeoutMs, ackWindowMs };
-    const isFirst = this.#intent.part === 1;
+  async function probe(to: readonly string[], timeoutMs: number): Promise<RecorderConnection> {
+    const { address, socket } = await connect(to);
+    const options = { address, probeTimeoutMs: timeoutMs, postTimeoutMs: probeTimeoutMs, ackWindowMs };
+    const isFirst = intent.part === 1;
     let probed: ProbedRecorder;
     try {
-      probed = await probeV2(socket, options, this.#signal);
+      probed = await probeV2(socket, options, signal);
     } catch (error) {
       if (!(error instanceof NotV2Error) || !isFirst) throw error;
-      return this.#openV1(address);
+      const { socket: another } = await connect([address]);
+      return openV1(another, { address, continueTimeoutMs: probeTimeoutMs, finishTimeoutMs }, signal);
     }
-    if (!probed.upgrades && isFirst) return probed.post(this.#signal);
+    if (!probed.upgrades && isFirst) return probed.post(signal);
     probed.close();
     if (!probed.upgrades) throw new Error('the recorder does not continue sessions of others');
-    const { socket: another } = await this.#dial([address]);
-    const upgraded = await this.#upgrade(address, another);
-    this.#context.upgrades.add(this.#node.key);
+    const { socket: another } = await connect([address]);
+    const upgraded = await upgrade(address, another);
+    upgrades.set(key, true);
     return upgraded;
   }
 
-  #upgrade(address: string, socket: Parameters<typeof openUpgraded>[0]): Promise<RecorderConnection> {
-    const { ackWindowMs, waits, probeTimeoutMs: timeoutMs } = this.#limits;
-    const options = { address, timeoutMs, ackWindowMs, waits, intent: this.#intent };
-    return openUpgraded(socket, options, this.#signal);
+  if (!upgrades.has(key)) return probe(addresses, probeTimeoutMs);
+  const { address, socket } = await connect(addresses);
+  const askedMs = nowMs();
+  try {
+    return await upgrade(address, socket);
+  } catch (error) {
+    upgrades.delete(key);
+    if (!(error instanceof NotUpgradedError)) throw error;
+    log.debug({ recorder: addresses, reason: errorText(error) }, 'recorder did not upgrade; trying HTTP/2');
   }
-
-  async #openV1(address: string): Promise<RecorderConnection> {
-    const { socket } = await this.#dial([address]);
-    const { probeTimeoutMs: continueTimeoutMs, finishTimeoutMs } = this.#limits;
-    return openV1(socket, { address, continueTimeoutMs, finishTimeoutMs }, this.#signal);
-  }
-
-  #dial(addresses: readonly string[]): ReturnType<typeof dialNode> {
-    return dialNode(addresses, this.#context.dial, this.#limits.dialTimeoutMs, this.#signal);
-  }
-
-  #logRefusal(error: unknown): void {
-    this.#context.log.debug(
-      { recorder: this.#node.addresses, reason: errorText(error) },
-      'recorder did not upgrade; trying HTTP/2',
-    );
-  }
+  // the timeout applies to both requests together
+  return probe([address], Math.max(0, probeTimeoutMs - (nowMs() - askedMs)));
 }

@@ -29,52 +29,6 @@ import type { UploadRest } from './late-end.ts';
 import type { RecorderConnection, UploadIntent } from './recorder-connection.ts';
 import { RetainedBytes } from './retained-bytes.ts';
 
-export interface RecorderUpload {
-  /** Address (`ip:port`) of the current recorder. */
-  readonly address: string;
-  readonly protocol: 'v2' | 'v1';
-  /** Creates an empty batch of frames or of asciicast lines. */
-  createBatch(): EventBatch;
-  /** Number of unacknowledged bytes. The upload keeps these bytes in memory. */
-  readonly pendingBytes: number;
-  /** Policy that decides when the client may see output. Never changes. */
-  readonly policy: DeliveryPolicy;
-  /** True if a writer may write more while it waits. */
-  readonly acceptsMore: boolean;
-  /** Sets the receiver of the recorder's orders. Orders that arrive earlier are dropped and not confirmed. */
-  onOrder(follow: (order: SessionOrder) => void): void;
-  /**
-   * Resolves with the reason when the recorder is lost and no other recorder continues the recording. Never
-   * rejects.
-   */
-  readonly lost: Promise<Error>;
-  /**
-   * Sends complete asciicast lines or complete frames to the recorder, and retains a copy.
-   * @param events a string of lines, or the bytes of a batch from `createBatch`, in one piece or several
-   * @returns a promise if the client must not see the output of these events yet, see `delivery-window.ts`
-   * @throws TailcastError `RECORDER_LOST`, also as a rejection
-   */
-  write(events: string | Uint8Array | readonly Uint8Array[]): void | Promise<void>;
-  /**
-   * Writes nothing. Returns a promise if the client must not see the output of the last `write` yet.
-   * @throws TailcastError `RECORDER_LOST`, also as a rejection
-   */
-  whenShown(): void | Promise<void>;
-  /**
-   * Ends the upload. `confirmed`: the recorder has stored the complete recording. `left`: the recorder was
-   * lost, and the unacknowledged tail of the recording becomes a late delivery.
-   * @throws TailcastError `RECORDER_LOST`
-   */
-  end(): Promise<'confirmed' | 'left'>;
-  /**
-   * Adds the last lines or frames of a recording whose recorder was lost. If possible, all unacknowledged
-   * bytes become a late delivery. Only the first call has an effect.
-   */
-  leave(lines: Uint8Array | readonly Uint8Array[]): void;
-  /** Aborts the upload. A recorder that received no header stores nothing. */
-  abort(): void;
-}
-
 /** Limits of one upload. */
 export interface UploadLimits {
   /**
@@ -120,18 +74,10 @@ export type MoveIntent = Omit<UploadIntent, 'sessionId' | 'neighbours' | 'orders
 /** Default of {@link UploadLimits.maxPendingBytes}. */
 export const DEFAULT_PENDING_BYTES = 8 * 1024 * 1024;
 
-/** Creates an upload on an open connection, and owns the connection from then on. */
-export function createUpload(
-  first: RecorderConnection,
-  options: UploadLimits,
-  deps: UploadDeps = {},
-): RecorderUpload {
-  return new Upload(first, options, deps);
-}
-
 type State = 'open' | 'finishing' | 'done' | 'lost' | 'aborted';
 
-class Upload implements RecorderUpload {
+/** Upload of one recording. */
+export class RecorderUpload {
   readonly #options: UploadLimits;
   readonly #deps: UploadDeps;
   readonly #retained: RetainedBytes;
@@ -151,7 +97,7 @@ class Upload implements RecorderUpload {
   /** True after the unacknowledged tail was passed to `left`. */
   #left = false;
 
-  constructor(connection: RecorderConnection, options: UploadLimits, deps: UploadDeps) {
+  constructor(connection: RecorderConnection, options: UploadLimits, deps: UploadDeps = {}) {
     this.#options = options;
     this.#deps = deps;
     this.#connection = connection;
@@ -173,6 +119,7 @@ class Upload implements RecorderUpload {
     this.#listen(connection);
   }
 
+  /** Address (`ip:port`) of the current recorder. */
   get address(): string {
     return this.#connection.address;
   }
@@ -181,26 +128,40 @@ class Upload implements RecorderUpload {
     return this.#connection.protocol;
   }
 
+  /** Number of unacknowledged bytes. The upload keeps these bytes in memory. */
   get pendingBytes(): number {
     return this.#retained.size;
   }
 
+  /** Policy that decides when the client may see output. Never changes. */
   get policy(): DeliveryPolicy {
     return this.#window.policy;
   }
 
+  /** True if a writer may write more while it waits. */
   get acceptsMore(): boolean {
     return this.#window.acceptsMore;
   }
 
+  /**
+   * Resolves with the reason when the recorder is lost and no other recorder continues the recording. Never
+   * rejects.
+   */
   get lost(): Promise<Error> {
     return this.#lost.promise;
   }
 
+  /** Sets the receiver of the recorder's orders. Orders that arrive earlier are dropped and not confirmed. */
   onOrder(follow: (order: SessionOrder) => void): void {
     this.#follow = follow;
   }
 
+  /**
+   * Sends complete asciicast lines or complete frames to the recorder, and retains a copy.
+   * @param events a string of lines, or the bytes of a batch from `createBatch`, in one piece or several
+   * @returns a promise if the client must not see the output of these events yet, see `delivery-window.ts`
+   * @throws TailcastError `RECORDER_LOST`, also as a rejection
+   */
   write(events: string | Uint8Array | readonly Uint8Array[]): void | Promise<void> {
     this.#requireOpen();
     const offset = this.#retained.end;
@@ -209,15 +170,25 @@ class Upload implements RecorderUpload {
     return this.#window.admit(offset, pieces);
   }
 
+  /**
+   * Writes nothing. Returns a promise if the client must not see the output of the last `write` yet.
+   * @throws TailcastError `RECORDER_LOST`, also as a rejection
+   */
   whenShown(): void | Promise<void> {
     this.#requireOpen();
     return this.#window.whenShown();
   }
 
+  /** Creates an empty batch of frames or of asciicast lines. */
   createBatch(): EventBatch {
     return new EventBatch(this.#connection);
   }
 
+  /**
+   * Ends the upload. `confirmed`: the recorder has stored the complete recording. `left`: the recorder was
+   * lost, and the unacknowledged tail of the recording becomes a late delivery.
+   * @throws TailcastError `RECORDER_LOST`
+   */
   end(): Promise<'confirmed' | 'left'> {
     if (this.#state === 'open') {
       this.#state = 'finishing';
@@ -226,6 +197,10 @@ class Upload implements RecorderUpload {
     return this.#done.promise;
   }
 
+  /**
+   * Adds the last lines or frames of a recording whose recorder was lost. If possible, all unacknowledged
+   * bytes become a late delivery. Only the first call has an effect.
+   */
   leave(lines: Uint8Array | readonly Uint8Array[]): void {
     if (this.#state !== 'lost' || this.#left) return;
     this.#retain(lines);
@@ -236,6 +211,7 @@ class Upload implements RecorderUpload {
     return bytes instanceof Uint8Array ? this.#retained.push(bytes) : this.#retained.push(...bytes);
   }
 
+  /** Aborts the upload. A recorder that received no header stores nothing. */
   abort(): void {
     if (this.#state === 'done' || this.#state === 'lost' || this.#state === 'aborted') return;
     this.#retained.release(this.#retained.end, 0);

@@ -55,35 +55,27 @@ export interface SessionOptions {
 }
 
 /** Limits of a recorded session. */
-export interface RecordingLimits {
+const RECORDING_LIMITS = {
   /** Maximum time for which the header waits for the first terminal size. */
-  readonly sizeWaitMs: number;
+  sizeWaitMs: 1_000,
   /** Maximum number of bytes of output that are held back until the first terminal size. */
-  readonly sizeWaitBytes: number;
+  sizeWaitBytes: 64 * 1024,
   /** Maximum number of bytes of output in one asciicast event. */
-  readonly maxLineBytes: number;
+  maxLineBytes: 64 * 1024,
   /**
    * Number of bytes of binary output that are stored both as bytes and as text, in sessions without a terminal. Later
    * binary output is stored only as bytes.
    */
-  readonly bulkAfterBytes: number;
+  bulkAfterBytes: 512 * 1024,
   /**
    * Number of bytes at the start of each run of binary output that are always stored both as bytes and as text. A run
    * starts after a pause or after input.
    */
-  readonly bulkRunBytes: number;
-  /** Pause after which a new run of binary output begins, in milliseconds. */
-  readonly bulkPauseMs: number;
-}
-
-const RECORDING_LIMITS: RecordingLimits = {
-  sizeWaitMs: 1_000,
-  sizeWaitBytes: 64 * 1024,
-  maxLineBytes: 64 * 1024,
-  bulkAfterBytes: 512 * 1024,
   bulkRunBytes: 16 * 1024,
+  /** Pause after which a new run of binary output begins, in milliseconds. */
   bulkPauseMs: 100,
 };
+export type RecordingLimits = Readonly<typeof RECORDING_LIMITS>;
 
 /** Number of bytes that `isText` checks before the rest. */
 const PROBED_BYTES = 64;

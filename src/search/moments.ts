@@ -25,21 +25,16 @@ export interface MomentRow {
 /** Text that is indexed. */
 export type IndexedText = 'off' | 'commands' | 'all';
 
-export interface MomentLimits {
+const MOMENT_LIMITS = {
   /**
    * Maximum number of characters of all moments. The first moments get three quarters of these characters, and the
    * last moments get one quarter.
    */
-  readonly maxText: number;
-  readonly maxMoments: number;
-  readonly maxCommands: number;
-}
-
-const MOMENT_LIMITS: MomentLimits = {
   maxText: 4 * 1024 ** 2,
   maxMoments: 30_000,
   maxCommands: 10_000,
 };
+export type MomentLimits = Readonly<typeof MOMENT_LIMITS>;
 
 const MAX_MOMENT = 2048;
 const MAX_MOMENT_SECONDS = 10;

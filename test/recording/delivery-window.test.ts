@@ -7,7 +7,7 @@ import { createJournalKey, KEY_BYTES } from '../../src/recording/journal/journal
 import { readLeft } from '../../src/recording/journal/left-journal.ts';
 import { SessionJournal, type JournalRoom } from '../../src/recording/journal/session-journal.ts';
 import type { ConnectionEvents, RecorderConnection } from '../../src/recording/recorder-connection.ts';
-import { createUpload, type UploadDeps } from '../../src/recording/recorder-upload.ts';
+import { RecorderUpload, type UploadDeps } from '../../src/recording/recorder-upload.ts';
 import { createUploadMemory } from '../../src/recording/delivery-window.ts';
 import { framed } from '../support/recorder-double.ts';
 
@@ -68,7 +68,7 @@ function createRig(deps: Partial<UploadDeps> = {}, limits: Partial<typeof LIMITS
   };
   const recorder = createConnection();
   const memory = createUploadMemory();
-  const upload = createUpload(
+  const upload = new RecorderUpload(
     recorder.connection,
     { ...LIMITS, ...limits },
     {

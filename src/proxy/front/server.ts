@@ -82,32 +82,26 @@ export interface ProxyServerOptions {
   readonly upstreamSize?: (() => UpstreamPool['size']) | undefined;
 }
 
-export interface ServerLimits {
-  /** Timeout of the header section of a request. */
-  readonly headersTimeoutMs: number;
-  /** Timeout between two requests on a connection. */
-  readonly keepAliveMs: number;
-  /** Maximum size of the request line and the header lines together, in bytes. The gate has a smaller limit. */
-  readonly maxHeaderBytes: number;
-  /**
-   * Maximum number of connections. On each further connection, the first request gets `OVERLOADED` and the connection
-   * is closed.
-   */
-  readonly maxConnections: number;
-}
-
 /**
  * Maximum number of client connections. The listener accepts some more connections, on which the gateway
  * rejects the requests.
  */
 export const MAX_CONNECTIONS = 20_000;
 
-const DEFAULT_LIMITS: ServerLimits = {
+const DEFAULT_LIMITS = {
+  /** Timeout of the header section of a request. */
   headersTimeoutMs: 30_000,
+  /** Timeout between two requests on a connection. */
   keepAliveMs: 90_000,
+  /** Maximum size of the request line and the header lines together, in bytes. The gate has a smaller limit. */
   maxHeaderBytes: MAX_PARSED_HEAD_BYTES,
+  /**
+   * Maximum number of connections. On each further connection, the first request gets `OVERLOADED` and the connection
+   * is closed.
+   */
   maxConnections: MAX_CONNECTIONS,
 };
+export type ServerLimits = Readonly<typeof DEFAULT_LIMITS>;
 /**
  * Maximum number of header lines that Node.js reports. Node.js drops further lines silently. The gate rejects requests
  * with this many lines, so no line of an admitted request is lost.

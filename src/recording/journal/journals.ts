@@ -176,7 +176,7 @@ export class Journals {
   async #look(): Promise<void> {
     if (this.#closing.signal.aborted) return;
     if (!(await this.#folder.sign())) await this.#begunAnew();
-    for (const [name, paths] of groupByName(await this.#folder.takeOver())) {
+    for (const [name, paths] of Map.groupBy(await this.#folder.takeOver(), journalNameOf)) {
       const stats = await Promise.all(paths.map((path) => stat(path)));
       const bytes = stats.reduce((sum, { size }) => sum + size, 0);
       const sinceUnixMs = Math.max(...stats.map(({ mtimeMs }) => mtimeMs));
@@ -330,15 +330,4 @@ function reportLost(left: Left, readable: number): void {
 
 function journalName({ paths }: Pick<Left, 'paths'>): string {
   return journalNameOf(paths[0] ?? '');
-}
-
-function groupByName(paths: readonly string[]): ReadonlyMap<string, readonly string[]> {
-  const groups = new Map<string, string[]>();
-  for (const path of paths) {
-    const name = journalNameOf(path);
-    const group = groups.get(name);
-    if (group === undefined) groups.set(name, [path]);
-    else group.push(path);
-  }
-  return groups;
 }

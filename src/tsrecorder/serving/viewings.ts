@@ -6,23 +6,18 @@ import { BoundedMap } from '../../bounded-map.ts';
  * before the response. Requests of the same viewer for the same content belong to one viewing. A viewing ends after
  * `silenceMs` without requests, or after `longestMs`.
  */
-export interface ViewingLimits {
+const VIEWING_LIMITS = {
   /** Pause after which a request starts a new viewing, in milliseconds. */
-  readonly silenceMs: number;
+  silenceMs: 10 * 60_000,
   /** Maximum duration of a viewing, in milliseconds. After this time, the next request causes a new access event. */
-  readonly longestMs: number;
+  longestMs: 60 * 60_000,
   /**
    * Maximum number of remembered viewings. The oldest viewing is dropped first. If a dropped viewing continues, its
    * next request causes one additional event.
    */
-  readonly max: number;
-}
-
-const VIEWING_LIMITS: ViewingLimits = {
-  silenceMs: 10 * 60_000,
-  longestMs: 60 * 60_000,
   max: 10_000,
 };
+export type ViewingLimits = Readonly<typeof VIEWING_LIMITS>;
 
 /** Access events of viewings. */
 export interface Viewings {

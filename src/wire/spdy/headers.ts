@@ -19,14 +19,6 @@ import { stopAfterFailure, WireError } from '../wire-error.ts';
 import { endsWithSyncFlush } from './deflate-boundary.ts';
 import { SPDY_DICTIONARY, SPDY_DICTIONARY_ID } from './dictionary.ts';
 
-export interface SpdyHeaderLimits {
-  /** Maximum size of a block after inflating, in bytes. */
-  readonly maxInflatedBytes: number;
-  readonly maxHeaders: number;
-  /** Maximum number of blocks of a direction. Each block costs about 40 µs, however short it is. */
-  readonly maxBlocks: number;
-}
-
 export interface HeaderInflater {
   /**
    * @param block header block of a frame. It is never empty, because it contains at least the number of
@@ -46,11 +38,14 @@ export interface HeaderDeflater {
   encode(headers: Iterable<readonly [string, string]>): Uint8Array;
 }
 
-export const SPDY_HEADER_LIMITS: SpdyHeaderLimits = {
+export const SPDY_HEADER_LIMITS = {
+  /** Maximum size of a block after inflating, in bytes. */
   maxInflatedBytes: 8 * 1024,
   maxHeaders: 64,
+  /** Maximum number of blocks of a direction. Each block costs about 40 µs, however short it is. */
   maxBlocks: Number.POSITIVE_INFINITY,
 };
+export type SpdyHeaderLimits = Readonly<typeof SPDY_HEADER_LIMITS>;
 /** Limits for exec and attach, whose connections have at most five streams. */
 export const EXEC_HEADER_LIMITS = { maxBlocks: 64 } as const satisfies Partial<SpdyHeaderLimits>;
 
