@@ -1,6 +1,6 @@
 /**
- * Plays a cast once, at full speed, and collects keyframes and marks for a player (`screen/play-index`). Runs in a
- * separate thread, because the terminal emulator takes about a second of CPU time for 20 MB.
+ * Plays a cast once, at full speed, and collects keyframes and timeline marks for the player (`screen/play-index`).
+ * Runs in a separate thread, because the terminal emulator takes about a second of CPU time for 20 MB.
  */
 import { createActivity, PLAY_INDEX_VERSION } from '../screen/play-index.ts';
 import type { KeyframeEntry, PlayIndex, PlayMark } from '../screen/play-index.ts';
@@ -39,7 +39,7 @@ export interface BuildOptions {
   readonly onProgress: (bytes: number) => void;
 }
 
-/** Minimum number of bytes of the cast between two keyframes. A seek usually plays at most about this number. */
+/** Minimum number of bytes of the cast between two keyframes. A seek usually plays at most about this many bytes. */
 const FRAME_EVERY_BYTES = 512 * 1024;
 /** Maximum size of all keyframes, as a fraction of the cast that was played so far. */
 const MAX_FRAME_SHARE = 1 / 4;
@@ -61,7 +61,7 @@ const MAX_MARKS = 1000;
 const MAX_MARK_TEXT = 200;
 /** Units of `WorkBudget` per cell of a thumbnail. */
 const THUMBNAIL_WORK = 20;
-/** Output counts as binary if more than this fraction of its characters does not occur in text. */
+/** Maximum fraction of characters in text output that do not occur in text. Above it, the output counts as binary. */
 const BINARY_SHARE = 0.05;
 const MIN_BINARY = 64;
 
@@ -266,7 +266,8 @@ class IndexBuilder {
     const written = this.#text;
     this.#text = '';
     await this.#terminal.write(written);
-    // the first event, because it is unknown at which event of the text the terminal stopped
+    // store the time of the first event in the written text, because the terminal does not report at which event it
+    // stopped
     if (this.#terminal.isStopped) this.#stoppedAt ??= this.#textAt;
   }
 

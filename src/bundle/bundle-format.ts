@@ -16,7 +16,7 @@ import { isRecord } from '../wire/is-record.ts';
 export const BUNDLE_VERSION = 2;
 /** Size of each piece of a file except the last, in bytes. */
 export const BUNDLE_PIECE_BYTES = 256 * 1024;
-/** Text in the built page that the blocks of the bundle replace. */
+/** Placeholder in the built page. The blocks of the bundle replace it. */
 export const BUNDLE_MARK = '<!--bundle-->';
 
 /**

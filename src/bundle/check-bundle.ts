@@ -17,7 +17,7 @@ export interface BundleCheck {
   readonly verdict: 'verified' | 'failed' | 'none' | 'unable';
   /** Sentences for the user: faults, the reason for a verdict, and the part of the session that is missing. */
   readonly findings: readonly string[];
-  /** Descriptions of the shown data that the verdict covers; empty unless `verified`. */
+  /** Descriptions of the data on the page that the signature covers; empty unless the verdict is `verified`. */
   readonly covers: readonly string[];
   /** Id of the signing key: the first 16 bytes of its SHA-256, hexadecimal. */
   readonly keyId?: string;
@@ -82,7 +82,7 @@ async function check(bundle: BundleReader): Promise<BundleCheck> {
   return { verdict: 'verified', findings, covers: coveredBy(evidence), keyId };
 }
 
-/** Describes the shown data that the signature covers (see `answer-bundle.ts`). */
+/** Describes the data on the page that the signature covers (see `answer-bundle.ts`). */
 function coveredBy({ cast, notes }: SignedDocument['evidence']): readonly string[] {
   return [
     'who, where, user, command, times, exit and gaps: from the signed description of the recording',

@@ -1,4 +1,7 @@
-/** `tailcast alerts test`: tries alert rules on the index of a recorder, and sends test messages to their webhooks. */
+/**
+ * `tailcast alerts test`: searches the index of a recorder with alert rules, and sends test messages to the webhooks of
+ * these rules.
+ */
 import { randomUUID } from 'node:crypto';
 import { loadAlerts } from '../compose/alert-settings.ts';
 import type { CommandContext } from '../config/command-context.ts';

@@ -60,9 +60,10 @@ export interface UntiedRecording extends Omit<RecordedSession, 'isImpersonated'>
 
 /**
  * Matches sessions and recordings by the gateway's session id: the audit id, the audit extra, and `connectionID` of the
- * recording. An audit id proves little, because the API server accepts audit ids from clients. The recording must
- * therefore also have the same target and, if the gateway set the user, the same user. A recording covers only the
- * first session with its id, because a client can repeat an id only in a later session. Pure.
+ * recording. An audit id proves little, because clients can send audit ids and the API server accepts them. The
+ * recording must therefore also have the same target. If the gateway impersonated the user, the recording must have the
+ * same user. If several sessions have the id of a recording, the recording covers only the first one, because a client
+ * cannot send an id before the recorded session has used it. Pure.
  */
 export function compareCoverage(
   sessions: Iterable<AuditedSession>,
@@ -98,7 +99,7 @@ function gapOf({ gatewayId, subresource }: AuditedSession): Coverage {
 }
 
 /**
- * Prints one line for each missing session, or all sessions as JSON objects with `--json`.
+ * Prints one line for each session without a recording. With `--json`, prints all sessions as JSON objects.
  *
  * @returns the exit code: 0 if every recordable session is recorded, 1 otherwise
  * @throws TailcastError `AUDIT_LOG_UNUSABLE` for an invalid, empty or truncated log, `RECORDER_UNREACHABLE`
@@ -199,7 +200,7 @@ async function readRecordedSessions(
 }
 
 /**
- * Converts an entry of the list of recordings. Reads nothing from the cast, because the trust level does not cover the
+ * Converts an entry of the list of recordings. Uses no data from the cast, because the trust level does not cover the
  * cast.
  */
 function recordedSession(recording: ArchivedRecording): RecordedSession | UntiedRecording | undefined {

@@ -70,7 +70,7 @@ function withTrust(recording: Recording): ArchivedRecording {
 
 /**
  * Returns one archive for several stores and recorders. If several of them contain parts of one session, the archive
- * joins the parts to one recording.
+ * joins the parts into one recording.
  *
  * @param store one of the stores
  * @param otherSources content of other stores and recorders; a recording in several of them is listed once
@@ -129,7 +129,7 @@ export function openJoinedArchive(
   return archive;
 }
 
-/** @param text time in RFC 3339; undefined for no limit */
+/** @param text a time in RFC 3339; undefined for no limit */
 function timeOf(name: 'from' | 'to', text: string | undefined): Pick<CatalogQuery, 'from' | 'to'> {
   const nanoseconds = text === undefined ? undefined : parseTime(text);
   return nanoseconds === undefined ? {} : { [name]: nanoseconds };

@@ -274,7 +274,7 @@ class KeyedPlayer {
     this.#notify('');
   }
 
-  /** Redraws the screen without the status row, and continues. */
+  /** Redraws the screen without the status row, and continues playback. */
   async #resume(): Promise<void> {
     const { position, ended } = this.#playback.state;
     if (!ended) await this.#drawAt(position);

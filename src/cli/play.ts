@@ -37,7 +37,8 @@ export async function playRecording(
   const keyed = await openKeyed(id, found, options, context);
   if (keyed !== undefined) await playKeyed(id, keyed, { ...options, from }, context);
   else await playTimed(id, found, from, options, context);
-  // Prints the notices again: the keyboard player has cleared the screen, and the session may have stopped meanwhile.
+  // Print the notices again, because `playKeyed` has cleared the screen, and because the session may have stopped
+  // meanwhile.
   if (found === undefined || (keyed === undefined && options['follow'] !== true)) return;
   if (!context.signal.aborted) await printNotices(await found.archive.find(found.recording.id), context);
 }
@@ -183,7 +184,10 @@ interface Keyed {
   readonly close: () => Promise<void>;
 }
 
-/** Opens the terminal for keyboard controls; undefined without an interactive terminal or with `--follow`. */
+/**
+ * Opens the recording for playback with keyboard controls. Returns undefined without an interactive terminal, and with
+ * `--follow`.
+ */
 async function openKeyed(
   id: string,
   found: Stored | undefined,

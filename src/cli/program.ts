@@ -38,7 +38,8 @@ const EXIT_CODES: ReadonlyMap<ErrorCode, number> = new Map([
  * Runs one invocation of `tailcast`. Prints a message for an expected failure to stderr. Only defects print a stack.
  *
  * @param args the arguments without `node` and the script
- * @returns the exit code: 0 done, 1 failed, 2 wrong usage, 3 no result, 130 stopped by Ctrl-C; `verify` also returns 4
+ * @returns the exit code: 0 done, 1 failed, 2 wrong usage, 3 unusable audit log or unverified recordings, 4 lost output
+ *   (`verify`), 130 stopped by Ctrl-C
  */
 export async function runProgram(args: readonly string[], context: CommandContext): Promise<number> {
   const outcome = { code: 0 };
@@ -73,7 +74,7 @@ function checkHelp(program: Command, args: readonly string[]): void {
   }
 }
 
-/** Returns the complete command line. Commands with several exit codes write the exit code to `outcome`. */
+/** Returns the parser with all commands. Commands with several exit codes write their exit code to `outcome`. */
 export function createProgram(context: CommandContext, outcome: { code: number }): Command {
   const program = new Command(context.programName ?? 'tailcast')
     .description('Kubernetes API-server proxy and session recorder for tailnets')

@@ -40,7 +40,7 @@ export function addSettingOptions(command: Command, table: SettingTable): Comman
 /**
  * Reads the settings of one run.
  *
- * @param checks rules about several settings
+ * @param checks rules that involve several settings
  * @throws TailcastError `CONFIG_INVALID` with all problems
  */
 export function readRoleSettings<Table extends SettingTable>(

@@ -2,8 +2,8 @@ import type { CommandContext } from '../config/command-context.ts';
 import type { DemoConfig } from '../config/demo.ts';
 
 /**
- * Runs `demo/run.ts` or its build (`scripts/build-demo.mjs`). The import path is computed, so no file of `src` imports
- * `demo` directly.
+ * Runs `demo/run.ts`, or the file that `scripts/build-demo.mjs` builds from it. The import path is computed, so no file
+ * of `src` imports `demo` directly.
  */
 export async function loadDemo(config: DemoConfig, context: CommandContext): Promise<void> {
   const isSource = import.meta.url.endsWith('.ts');

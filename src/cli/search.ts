@@ -131,7 +131,7 @@ async function explainNoMatch(
   return lines;
 }
 
-/** True if the recorder redacted a value in a session of the index. */
+/** True if the index contains a session with a redacted value. */
 async function hasRedacted(base: string, signal: AbortSignal): Promise<boolean> {
   const { sessions } = await askSearch(base, { q: 'secret', limit: String(PAGE_SIZE) }, signal);
   return sessions.some(

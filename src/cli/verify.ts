@@ -113,7 +113,7 @@ async function resolveIds(
   return ids;
 }
 
-/** Keeps only findings about the sessions of these recordings and about the logs, and computes the verdict. */
+/** Keeps only findings about the sessions of these recordings and about the evidence logs, and computes the verdict. */
 function onlyAbout(joint: JointReport, ids: readonly string[]): JointReport {
   const { findings, isUncertain } = selectSessions(
     ids,

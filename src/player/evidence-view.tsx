@@ -230,7 +230,7 @@ function Distrust({ of }: { readonly of: Partial<Trust> }): JSX.Element | null {
   return text === undefined || text === 'verified' ? null : <strong class="problem"> {text}</strong>;
 }
 
-/** List of events. They may also concern other recordings, so `events` is undefined for restricted viewers. */
+/** List of events. The events may concern other recordings, so `events` is undefined for restricted viewers. */
 function Events({
   title,
   events,

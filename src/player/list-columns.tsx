@@ -19,7 +19,8 @@ export interface ListColumn {
   readonly isHidden?: boolean;
   readonly class?: string;
   /**
-   * Sort orders of the column. A click on the title selects the first order, or the second if the list has the first.
+   * Sort orders of the column. A click on the title selects the first order or, if the list already has the first
+   * order, the second one.
    */
   readonly sorts?: readonly [ListSort, ListSort];
   readonly cell: (recording: Listed, zone: Zone) => ComponentChildren;

@@ -9,8 +9,8 @@ applyTheme();
 const ask: Ask = (path, options) => fetch(path, options);
 const root = document.getElementById('app');
 if (root !== null) {
-  // Renders after the script has been evaluated. Otherwise V8 would parse the script again to determine which line
-  // sends the first request.
+  // Render after the evaluation of the script. A request that starts during the evaluation makes V8 parse the script
+  // again, to find the line that started the request.
   queueMicrotask(() => {
     root.replaceChildren();
     render(

@@ -27,7 +27,9 @@ interface LookBack {
   readonly from: number;
 }
 
-/** Returns the look-back for a link to a match in a running session; undefined for a finished session. */
+/**
+ * Returns the range to play (`LookBack`) for a link to a match in a running session; undefined for a finished session.
+ */
 function hitBack({ state, durationSeconds }: ListedRecording, hit: number | undefined): LookBack | undefined {
   return state === 'running' && hit !== undefined
     ? { end: durationSeconds ?? hit + LOOK_BACK_SECONDS, from: hit }

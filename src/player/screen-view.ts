@@ -136,8 +136,8 @@ function setSizes(element: HTMLElement, font: number, columns: number): void {
   const shown = Math.floor(font * 20) / 20;
   element.style.setProperty('--font', `${shown}px`);
   const natural = measureCell(element, shown);
-  // browsers round the width of each element down to 1/64 pixel, and these errors would add up in a row in which each
-  // character is an element
+  // browsers round the width of each element down to a multiple of 1/64 pixel, and these errors would add up in a row
+  // in which each character is an element
   const cell = Math.floor(natural * 64) / 64;
   element.style.setProperty('--cell', `${cell}px`);
   element.style.setProperty('--spacing', `${cell - natural}px`);
@@ -270,7 +270,7 @@ function isPlain(text: string): boolean {
 const CLASSES = { bold: 'bold', dim: 'dim', italic: 'italic', hidden: 'hidden', cursor: 'cursor' } as const;
 const LINES = { underline: 'underline', strike: 'line-through', overline: 'overline' } as const;
 
-/** Returns the names of the flags in `set`. */
+/** Returns the name of each property of `set` that is true. */
 function namesOf(set: object, names: Readonly<Record<string, string>>): string {
   return Object.entries(names)
     .filter(([key]) => Reflect.get(set, key) === true)

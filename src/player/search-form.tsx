@@ -1,6 +1,6 @@
 /**
- * The search field. The page parses queries like the recorder does. The form shows the parts of the query and the saved
- * searches below the field.
+ * The search field. The page uses the same query parser as the recorder. The form shows the parts of the query and the
+ * saved searches below the field.
  */
 import { Search } from 'lucide';
 import type { JSX } from 'preact';

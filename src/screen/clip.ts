@@ -24,7 +24,10 @@ const FRAME_SECONDS = 1 / 12;
 const MAX_FRAMES = 1500;
 /** Maximum number of characters of all distinct rows. */
 const MAX_TEXT = 8 * 1024 ** 2;
-/** Maximum cells of all frames, enough for {@link MAX_FRAMES} frames of 200x80. Reading a cell takes about 0.5 µs. */
+/**
+ * Maximum number of cells in all frames together, enough for {@link MAX_FRAMES} frames of 200x80. Reading a cell takes
+ * about 0.5 µs.
+ */
 const MAX_CELLS = 24e6;
 
 const TOO_LARGE = 'The clip is too large. Choose a shorter range.';

@@ -311,7 +311,9 @@ export class Playback {
     await terminal.reset(frame ?? start.size, screen);
   }
 
-  /** Pauses if the terminal has stopped at an event at `seconds` or later. */
+  /**
+   * If the terminal has stopped rendering, pauses playback. @param seconds earliest time at which it may have stopped
+   */
   #noteStop(seconds: number): void {
     if (this.#stoppedAt !== undefined || this.#options.terminal.isStopped !== true) return;
     this.#stoppedAt = seconds;

@@ -45,8 +45,8 @@ interface Inner {
   };
   readonly _charsetService: {
     /**
-     * The active charset. After the cursor was restored, it may differ from the charset of the current level
-     * (`glevel`).
+     * The active charset. After a program restored the cursor, the active charset may differ from the charset of
+     * `glevel`.
      */
     readonly charset: Charset;
     readonly glevel: number;
@@ -94,7 +94,7 @@ export function describeState(emulator: Emulator): string {
     emulator.rows,
     describeRows(emulator, 'active'),
     describeBuffer(buffers.active, emulator),
-    // when a program leaves the alternate screen, only the saved cursor of that screen is kept
+    // after a program has left the alternate screen, the emulator keeps only the saved cursor of that screen
     isAlternate
       ? [describeRows(emulator, 'normal'), describeBuffer(buffers.normal, emulator)]
       : describeSavedCursor(buffers.alt, emulator),

@@ -17,7 +17,7 @@ export interface PlayTerminal {
   /** The emulator; each `reset` replaces it. */
   readonly emulator: Emulator;
   readonly size: ScreenSize;
-  /** Work budget until the next `reset`. The reader of the cast extends it for each line. */
+  /** Work budget until the next `reset`. For each line of the cast, the caller adds to the budget with `allow`. */
   readonly budget: WorkBudget;
   /** True if the output so far does not end inside a control sequence. The screen then shows the complete output. */
   readonly isComplete: boolean;

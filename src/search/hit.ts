@@ -1,4 +1,4 @@
-/** Finds the phrases of a query in a moment. Pure. */
+/** Finds the phrases of a query in a moment, which is a few consecutive rows of a session (`moments.ts`). Pure. */
 import type { Query } from './query.ts';
 import type { Hit, Moment } from './search-index.ts';
 import { findPhrase, phraseOf, tokenize, type TokenPhrase } from './tokens.ts';
@@ -11,7 +11,7 @@ export interface MarkedPhrases {
 
 const MAX_SNIPPET = 300;
 
-/** Returns the phrases of a query that match text of a moment. */
+/** Returns the phrases of a query that are highlighted in matching text. */
 export function markedPhrases({ clauses }: Query): MarkedPhrases {
   const terms = clauses.flat().filter((term) => term.kind === 'text');
   const positive = terms.filter((term) => !term.isNot);

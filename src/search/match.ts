@@ -1,6 +1,7 @@
 /**
  * Compares sessions with the queries of rules while the sessions are recorded. No index is used, but the result is the
- * same as with an index of unlimited size. A query matches a session if it matches one moment of the session. Pure.
+ * same as with an index of unlimited size. A query matches a session if all its terms match the same moment of the
+ * session (`moments.ts`). Pure.
  */
 import { exitCodeOf } from '../wire/recorder-api/recording-status.ts';
 import { replaceSecrets } from '../secrets.ts';
@@ -226,8 +227,8 @@ function matchingMoments(
 }
 
 /**
- * Compares a rule without words with the names of a session. Returns undefined if they do not match, otherwise an empty
- * list, because names belong to no moment.
+ * Compares a rule that searches no text with the names of a session. Returns undefined if the rule does not match. If
+ * it matches, returns an empty list, because names have no position in the session.
  */
 function matchingNames(compiled: CompiledRule, names: SessionNames): readonly Moment[] | undefined {
   const found = matchingMoments(compiled, names, [new MomentWords(WITHOUT_TEXT, [])]);

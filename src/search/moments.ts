@@ -79,7 +79,10 @@ export class Moments {
     return this.#isPartial;
   }
 
-  /** Counts characters of the output. Rows of the screen are limited to twice this number plus {@link ROW_SLACK}. */
+  /**
+   * Counts characters of the output. All rows of the screen together may have twice as many characters, plus {@link
+   * ROW_SLACK}.
+   */
   printed(characters: number): void {
     this.#printed += characters;
   }

@@ -180,7 +180,8 @@ export function isWord(term: Term): boolean {
 }
 
 /**
- * Returns true for a term about reviews. Tags that start with `tag:` belong to nodes. All other tags belong to reviews.
+ * Returns true for a term about reviews. Tags that start with `tag:` belong to tailnet nodes. All other tags belong to
+ * reviews.
  */
 export function isReviewTerm({ field, value }: Term): boolean {
   return field === 'reviewed' || (field === 'tag' && !value.startsWith('tag:'));

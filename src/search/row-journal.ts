@@ -42,7 +42,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
   #seconds = 0;
   /** Earliest time at which a row is emitted because it did not change for {@link SETTLE_SECONDS}. */
   #settledAt = Infinity;
-  /** Width of the previous character if a mark can join that character; otherwise 0. */
+  /** Width of the previous character if a combining mark can join that character; otherwise 0. */
   #lastWidth = 0;
   #cluster: Cluster = CLUSTER.none;
   readonly #pen = new Pen();
@@ -86,7 +86,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     return this.#written.hidden;
   }
 
-  /** Reads output. `seconds` is its time in the session, and must not decrease. */
+  /** Reads output. `seconds` is the output's time in the session, which must not decrease. */
   write(seconds: number, text: string): void {
     if (!this.#allowance.take(text.length)) return;
     this.tick(seconds);
@@ -325,7 +325,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     if (trimmed !== '') this.#options.onRow({ at, text: trimmed, isAlternate: this.screen.isAlternate });
   }
 
-  /** Emits the rows whose last change is not after `until`, in the order of these changes. */
+  /** Emits the rows that last changed at `until` or earlier, in the order of these changes. */
   #emitSettled(until: number): void {
     const { screen } = this;
     this.#settledAt = Infinity;
@@ -378,7 +378,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     const { isJoined, cluster } = joinCluster(this.#lastWidth === 0 ? CLUSTER.none : this.#cluster, code);
     this.#cluster = cluster;
     if (isJoined && screen.x > 0) return this.#join(code);
-    // A mark without a base character gets its own cell.
+    // A combining mark without a base character gets its own cell.
     const width = code < 0x300 ? 1 : Math.max(1, cellWidth(code));
     this.#lastWidth = width;
     if (screen.x + width > screen.columns) {
@@ -407,7 +407,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     }
   }
 
-  /** Handles a character beyond the end of the row without wrap-around: it overwrites the last cell. */
+  /** Handles a character beyond the end of the row if wrap-around is off: the character overwrites the last cell. */
   #clip(code: number, width: number): void {
     const { x, y } = this.screen;
     const row = this.screen.row(y);
@@ -486,8 +486,8 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
   #howShown(text: string, start: number, end: number): 'plain' | 'altered' | 'invisible' {
     if (this.#pen.isInvisible) return 'invisible';
     if (this.#charset === undefined) return 'plain';
-    // In real line drawings, no letter stands for a control symbol (`b` to `e`, `h`, `i`), and three letters in a row
-    // always include `a`, `q` or `x`.
+    // The text of a line drawing contains no letter of a control symbol (`b` to `e`, `h`, `i`). Three consecutive
+    // letters in it always include `a`, `q` or `x`.
     const isDrawing =
       this.#charset !== LINE_DRAWING || !/[b-ehi]|[fgj-pr-wyz]{3}/.test(text.slice(start, end));
     return isDrawing ? 'altered' : 'invisible';

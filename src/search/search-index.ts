@@ -23,7 +23,7 @@ export interface SessionNames {
   readonly namespace?: string;
   readonly pod?: string;
   readonly container?: string;
-  /** Names and stable ids of the client's node and the target node. */
+  /** Names and stable ids of the client's tailnet node and the target's tailnet node. */
   readonly nodes: readonly string[];
   readonly kind: string;
   /** `state`, `result` and `trust` are the status of the recording, as in `wire/recorder-api/recording-status.ts`. */
@@ -79,15 +79,15 @@ export interface SessionDoc {
   /** Version of the recording. It changes when the recording changes. */
   readonly version: string;
   readonly text: IndexedText;
-  /** Listing of a finished session; undefined for a running session. */
+  /** Entry of a finished session in lists; undefined for a running session. */
   readonly listing?: SessionListing;
   /** Second of the session at which reading stopped, because rendering the session costs too much. */
   readonly stoppedAt?: number;
 }
 
 /**
- * Fields that a list needs of a session. The index stores these fields, so that a list is created without reading
- * recordings.
+ * Fields of a session that lists need. The index stores these fields, so that the recorder creates lists without
+ * reading recordings.
  */
 export interface SessionListing {
   /** Exact sort key of the start time. */
@@ -123,7 +123,7 @@ export interface ListPosition {
 export interface ListAsk {
   readonly query: Query;
   readonly may: ViewerTerms;
-  /** Substring to find in `searched` of the listing, in lower case. */
+  /** Substring to find in {@link SessionListing.searched}, in lower case. */
   readonly text?: string;
   /** Range of sort keys: `from` is inclusive, `before` is exclusive. */
   readonly from?: string;

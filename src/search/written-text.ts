@@ -36,13 +36,13 @@ const TAGS = String.raw`\u{e0020}-\u{e007e}`;
 /** Characters that join the previous character, for example marks and Hangul vowels. */
 const JOINING = `[\\p{M}${rangesOf(ZERO_WIDTH)}]`;
 const NON_ASCII = /[^\0-\x7f]/;
-/** Flags of regions such as Scotland. This is the only legitimate use of tag characters. */
+/** Flag emoji of regions such as Scotland. This is the only legitimate use of tag characters. */
 const REGION_FLAG = new RegExp(String.raw`\u{1f3f4}[${TAGS}]{1,6}\u{e007f}`, 'gu');
 const TAG = new RegExp(`[${TAGS}]`, 'gu');
 /**
- * Matches invisible characters: tag characters, variation selectors without a base character, the third and
- * later of consecutive invisible characters, and the ninth and later of consecutive characters that join the previous
- * character.
+ * Matches characters that count as invisible: tag characters; variation selectors after a letter, after an ignorable
+ * character, or at the start; every ignorable character after two others; and every joining character after eight
+ * others.
  */
 const UNSEEN = new RegExp(
   String.raw`[${TAGS}]|(?<=^|[\p{Default_Ignorable_Code_Point}A-Za-z])[${SELECTORS}]|(?<=\p{Default_Ignorable_Code_Point}{2})\p{Default_Ignorable_Code_Point}|(?<=${JOINING}{8})${JOINING}`,
@@ -82,8 +82,8 @@ const OSC_WITHOUT_TEXT = /^(?:(?:[4-9]|1\d{1,2})(?:;(?:\d{1,3}|\?)){0,3}|[16]33;
 /** Prefix of an OSC string, before its text. */
 const OSC_BEGIN = /^\d*;*(?:C;cmdline(?:_url)?=)?/;
 /**
- * Maximum length of a control string that is compared with the end of the visible line. The compared end has the same
- * maximum length.
+ * Maximum length of a control string that is compared with the visible line. Only this many characters at the end of
+ * the line are compared.
  */
 const MAX_TITLE = 256;
 /** Maximum number of remembered control strings, and of window titles in the current line. */
@@ -130,7 +130,7 @@ export class WrittenText {
   /** The last short control string, and the last short control string before the current line. */
   #fragment = '';
   #fragmentBefore = '';
-  /** True if the newest short control string repeated the last short control string before its line. */
+  /** True if the newest short control string is equal to `#fragmentBefore`. */
   #wasRepeated = false;
   /** The last longer control string that was not visible, and the last such string before the current line. */
   #string = '';
@@ -141,8 +141,8 @@ export class WrittenText {
    */
   #lineBefore = '';
   /**
-   * Text outside of lines: control strings and text in rectangles. The pieces are joined, because together they can
-   * form a word.
+   * Joined text of control strings and rectangles, which belongs to no line. The pieces are joined, because together
+   * they can form a word.
    */
   #fragments = '';
   #fragmentsHidden = 0;
@@ -242,8 +242,8 @@ export class WrittenText {
   }
 
   /**
-   * Handles a control character. A tab counts as a space. A line feed in another column than the first only moves the
-   * cursor down, so letters below each other may be a word.
+   * Handles a control character. A tab counts as a space. After a line feed outside of the first column, the line
+   * continues, because letters below each other may be a word.
    *
    * @param column column of the cursor
    */
@@ -298,8 +298,8 @@ export class WrittenText {
     const mayShow = payload.length <= MAX_TITLE && kind !== 'csi';
     const isKnown = mayShow && this.#known.delete(payload);
     if (mayShow) remember(this.#known, payload);
-    // Leave out a window title that is repeated with each line: it is not a piece of a text that is divided among
-    // several control strings.
+    // Leave out a window title that a shell repeats with each line. Such a title is not a piece of a text that is
+    // divided among several control strings.
     const isRepeated = isKnown && payload === this.#stringBefore;
     this.#stringBefore = '';
     if (isRepeated || (mayShow && this.#isVisible(text))) return;
@@ -308,8 +308,8 @@ export class WrittenText {
   }
 
   #shortString(seconds: number, payload: string, text: string, characters: number): void {
-    // Leave out a title that is repeated with each line, but not a single repetition, because it may be a double letter
-    // of a spelled text.
+    // Leave out a title that a shell repeats with each line. Keep the first repetition, because it may be a double
+    // letter in a text that is spelled with control strings.
     const isRepeated = payload === this.#fragmentBefore;
     const isLeftOut = isRepeated && this.#wasRepeated;
     this.#wasRepeated = isRepeated;
@@ -357,7 +357,9 @@ export class WrittenText {
     this.draw(seconds, top, text);
   }
 
-  /** Adds text that a control sequence writes into a screen row, and that player and transcript do not show. */
+  /**
+   * Adds text that a control sequence writes into a screen row. The player and the transcript do not show such text.
+   */
   draw(seconds: number, row: number, text: string): void {
     if (row !== this.#drawnRow) this.#takeFragment(seconds, ' ', 0);
     this.#drawnRow = row;

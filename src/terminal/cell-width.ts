@@ -58,8 +58,8 @@ function isInRanges(ranges: readonly number[], codePoint: number): boolean {
 }
 
 /**
- * Content of the last cell: nothing, a character, an emoji, an emoji with a joiner, or the first half of a flag. The
- * content decides whether the next character joins the cell.
+ * Content of the last cell: nothing, a character, an emoji, an emoji with a joiner, or the first half of a flag emoji.
+ * The content decides whether the next character joins the cell.
  */
 export const CLUSTER = { none: 0, character: 1, emoji: 2, joined: 3, flag: 4 } as const;
 export type Cluster = (typeof CLUSTER)[keyof typeof CLUSTER];

@@ -242,7 +242,7 @@ export class ScreenRow {
     this.#moved(at, seconds);
   }
 
-  /** Adds a mark to the character in a cell. */
+  /** Adds a combining mark to the character in a cell. */
   join(column: number, text: string, seconds: number): void {
     const joined = this.characterAt(column) + text;
     if (joined.length > MAX_CLUSTER) return;
@@ -250,7 +250,7 @@ export class ScreenRow {
     this.set(column, CLUSTER + this.#clusters.length - 1, this.width(column), seconds);
   }
 
-  /** Returns the character of a cell with its marks; empty for an empty cell. */
+  /** Returns the character of a cell with its combining marks; empty for an empty cell. */
   characterAt(column: number): string {
     return this.isEmpty(column) ? '' : this.#text(column);
   }
