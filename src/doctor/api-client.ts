@@ -1,6 +1,6 @@
 /**
- * Simple client for the API server. Each request uses a new connection. The size of the response is limited, and the
- * signal limits the time.
+ * Simple client for the API server. Each request uses a new connection. Responses have a maximum size. The abort signal
+ * of the caller limits the time.
  */
 import { jsonOrUndefined } from '../wire/json-value.ts';
 import { buildUpstreamHeaders } from '../impersonation/apply.ts';

@@ -69,8 +69,8 @@ export function apiServerChecks({ open, unixMs, prefix }: ApiServerFacts): ApiSe
 }
 
 /**
- * If the gateway sends the caller's identity in `X-Remote-*` headers, it has no account of its own. The self-review is
- * then sent with this user as the caller.
+ * User for the self-review if the gateway has no account of its own, because it sends the caller's identity in
+ * `X-Remote-*` headers. The self-review then has this user as its caller.
  */
 const PROBE: ImpersonationTarget = { user: 'tailcast:probe', groups: [], extra: [] };
 

@@ -7,7 +7,7 @@ import { errorText } from '../errors.ts';
 export type DirectoryState =
   | {
       readonly usable: true;
-      /** False if the directory does not exist, but the role can create it. */
+      /** False if the directory does not exist, but the gateway or the recorder can create it. */
       readonly exists: boolean;
       readonly freeBytes: number;
       readonly totalBytes: number;

@@ -145,8 +145,8 @@ function grantsVerdict(
         `none of ${grants.length} nodes has a grant for this cluster: all callers are refused`,
         `add a grant with "clusters": ["${cluster}"]: see docs/clusters.md`,
       );
-    // If a caller has no grants, the gateway impersonates the caller's own user name, without groups, except for the
-    // tags of a tagged node. RBAC rules may name these users and tags, so this is only a warning.
+    // If a caller has no grants, the gateway impersonates the caller's own user name. A user then has no groups, and
+    // the groups of a tagged node are its tags. RBAC rules may name these users and tags, so this is only a warning.
     return warning(
       `none of ${grants.length} nodes has a grant for this gateway: callers have no groups, and no session is recorded`,
       GRANT,

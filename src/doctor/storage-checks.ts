@@ -9,7 +9,7 @@ export interface StoragePlace {
   readonly directory: string | undefined;
   /** Command-line flag that sets the directory. */
   readonly flag: string;
-  /** Minimum free space, in bytes. With less space, the role accepts no new data. */
+  /** Minimum free space, in bytes. With less space, the gateway or the recorder accepts no new data. */
   readonly minFreeBytes: number;
   /** Size of the largest possible write, in bytes. With less free space, the check returns a warning. */
   readonly wantedBytes: number;

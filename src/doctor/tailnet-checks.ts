@@ -6,7 +6,7 @@ export interface TailnetFacts {
   readonly socketPath: string;
   /** Status of tailscaled with all peers. Requested only once, for all checks. */
   readonly status: () => Promise<TailnetStatus>;
-  /** True if the role expects PROXY headers from `tailscale serve`. */
+  /** True if the gateway or the recorder expects PROXY headers from `tailscale serve`. */
   readonly proxyProtocol: boolean;
 }
 

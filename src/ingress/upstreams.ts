@@ -37,8 +37,8 @@ export interface ServiceAnswer {
 export interface Upstreams {
   /**
    * Sends a request. Rejects if there is no response. A request without a body may be repeated once over another
-   * connection, in two cases: the method is safe and the keep-alive connection was closed, or the Service reports over
-   * HTTP/2 that it has not processed the request. The signal also aborts the response.
+   * connection. This happens if the Service reports over HTTP/2 that it has not processed the request. It also happens
+   * if the method is safe and the keep-alive connection was closed. The signal also aborts the response.
    */
   ask(question: ServiceQuestion, signal: AbortSignal): Promise<ServiceAnswer>;
   /** Opens a separate connection for an upgrade. */

@@ -50,7 +50,10 @@ export function createEventRecorder(options: {
   readonly createId: () => string;
 }): EventRecorder {
   const { client, clock, log } = options;
-  /** If an entry was evicted, a repeated event creates a new Event instead of increasing the count. */
+  /**
+   * Recent events. After an event was evicted from this map, its repetition creates a new Event instead of increasing
+   * the count.
+   */
   const recent = new BoundedMap<RecentEvent>(MAX_REMEMBERED);
 
   return {

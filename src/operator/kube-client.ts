@@ -54,8 +54,8 @@ export interface ListOptions {
   /** Requests only `metadata`, so that no Secret data is sent or stored. */
   readonly metadataOnly?: boolean;
   /**
-   * Returns the part of an object to store. Called while the list is read, so that the complete list is never in
-   * memory. Default: everything.
+   * Returns the part of an object that the caller stores. Called while the list is read, so that the complete list is
+   * never in memory. Default: everything.
    */
   readonly keep?: ((object: KubeObject) => KubeObject) | undefined;
 }

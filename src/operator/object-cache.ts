@@ -1,6 +1,7 @@
 /**
  * The objects that the operator watches, with indexes. Reconcilers read the objects from this cache instead of listing
- * them from the API server in each pass. Controllers that watch the same objects share one watch and one copy.
+ * them from the API server in each reconciliation. Controllers that watch the same objects share one watch and one
+ * copy.
  */
 import { pause } from '../async/pause.ts';
 import type { Logger } from '../observe/logger.ts';

@@ -36,7 +36,7 @@ export interface AccessDeps {
   readonly clusters?: (() => Iterable<GatedCluster>) | undefined;
 }
 
-/** @param methods all methods of requests that the front passes to the portal */
+/** @param methods all methods of requests that the gateway's front server (`proxy/front`) passes to the portal */
 export function registerAccess(
   app: FastifyInstance,
   { access, clusters }: AccessDeps,
@@ -121,7 +121,7 @@ export function registerAccess(
 /**
  * Returns the caller, with the caller's rights in the cluster that a new access request names. Rules and recorders can
  * differ between clusters.
- * @throws TailcastError `CLUSTER_REFUSED` for a cluster without a rule of the caller
+ * @throws TailcastError `CLUSTER_REFUSED` for a cluster in which no rule applies to the caller
  */
 async function requesterIn(
   name: string | undefined,

@@ -51,8 +51,8 @@ export interface ApplicationDeps extends RelayDeps, AccessDeps {
 }
 
 /**
- * Methods with which each route is registered: all methods that the gate accepts. A known path with a wrong method then
- * gets 405 instead of 404.
+ * Methods with which each route is registered: all methods that the gateway accepts. A known path with a wrong method
+ * then gets 405 instead of 404.
  */
 const ROUTE_METHODS: string[] = [...GATE_METHODS];
 /** Maximum length of a query, in characters. The page and the commands send far shorter queries. */
@@ -98,7 +98,7 @@ export async function createApplication(deps: ApplicationDeps): Promise<FastifyI
   return app;
 }
 
-/** Authenticates the caller with the gate, then checks method and body of the request. */
+/** Authenticates the caller with the gateway's gate (`proxy/gate`), then checks method and body of the request. */
 async function admit(gate: Pick<Gate, 'recognise'>, request: FastifyRequest): Promise<void> {
   const { portal, is404, routeOptions } = request;
   const { inbound, account, signal, target, upgrade } = portal;

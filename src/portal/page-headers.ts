@@ -26,8 +26,8 @@ export const DATA_HEADERS: Readonly<Record<string, string>> = {
 };
 
 /**
- * Matches hosts that a Content-Security-Policy can contain. It cannot contain IPv6 addresses, so at such an address
- * the policy of the page allows all paths.
+ * Matches hosts that a Content-Security-Policy can contain. A Content-Security-Policy cannot contain an IPv6 address.
+ * If the page is served at an IPv6 address, its policy therefore allows all paths of the page's origin.
  */
 const POLICY_HOST = /^[a-z0-9](?:[a-z0-9.-]{0,252}[a-z0-9])?(?::\d{1,5})?$/i;
 

@@ -1,4 +1,7 @@
-/** One request to the portal over HTTP/1.1 or HTTP/2, in the form that the gate parses, with its access-log entry. */
+/**
+ * One request to the portal over HTTP/1.1 or HTTP/2, in the form that the gateway's gate (`proxy/gate`) parses, with
+ * its access-log entry.
+ */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { constants, Http2ServerRequest, Http2ServerResponse, type ServerHttp2Stream } from 'node:http2';
 import type { Duplex } from 'node:stream';
@@ -113,7 +116,7 @@ export class PortalRequest {
     const { account, inbound } = this;
     const response = this.#response;
     const isStream = response instanceof Http2ServerResponse;
-    // if the client has reset a stream, the stream is possibly still open
+    // a stream may still be open here, although the client has reset it
     if (this.signal.aborted || account.begun || (isStream && response.stream.destroyed)) {
       if (!isStream) response.destroy();
       else if (!response.stream.closed) response.stream.close(constants.NGHTTP2_INTERNAL_ERROR);

@@ -7,9 +7,9 @@
  *                                         └─ live ─────────► recorder (WebSocket), bytes relayed
  * ```
  *
- * The front passes requests of known peers to this module. The module parses each target once (`kube/canonical-target`)
- * and rejects every target that is not canonical. Only then does Fastify's router see the request (`application`). The
- * recorder gets the viewer's name, decides about access, and logs the access.
+ * The gateway's front server (`proxy/front`) passes requests of known peers to this module. The module parses each
+ * target once (`kube/canonical-target`) and rejects every target that is not canonical. Only then does Fastify's router
+ * see the request (`application`). The recorder gets the viewer's name, decides about access, and logs the access.
  */
 import { ServerResponse, type IncomingMessage } from 'node:http';
 import type { Http2ServerRequest, Http2ServerResponse } from 'node:http2';

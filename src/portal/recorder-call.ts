@@ -22,7 +22,7 @@ const CALL_LIMITS = {
   dialTimeoutMs: 5_000,
   /** Timeout from the request to the head of the response. */
   answerTimeoutMs: 10_000,
-  /** Shorter timeout for recorders that failed recently, and the time after a failure in which this timeout applies. */
+  /** Shorter timeout for recorders that failed recently. It applies for `suspectMs` after a failure. */
   suspectTimeoutMs: 1_000,
   suspectMs: 15_000,
   /** Timeout of all attempts for one request. */
@@ -143,7 +143,7 @@ export function createRecorderCalls(deps: RecorderCallDeps): RecorderCalls {
           },
           given,
         );
-        // a refusal contains no recording data, so it needs no proof that the recorder applied the viewer's rights
+        // a refusal contains no recording data, so the recorder need not confirm that it applied the viewer's rights
         if (answer.kind === 'switched' && !isAccepted(answer.rawHeaders, question.viewer))
           throw new TailcastError('PORTAL_UNTRUSTED');
         return answer;

@@ -211,11 +211,12 @@ async function proxyRequest(
   });
 }
 
-/** Maximum number of recorders to which the portal sends the same order. */
+/** Maximum number of recorders to which the portal sends the same order (a command to a running session). */
 const MAX_ORDER_RECORDERS = 8;
 
 /**
- * Sends an order to the recorders, one after another, until the order reaches the recorder that receives the session.
+ * Sends an order (a command to a running session) to the recorders, one after another, until the order reaches the
+ * recorder that receives the session.
  */
 async function firstWithSession(
   calls: RecorderProxyDeps['calls'],

@@ -5,7 +5,7 @@ import { listOwn } from '../workload/observe.ts';
 import type { ReconcilerDeps } from '../workload/reconciler.ts';
 import { frontSelector } from './member.ts';
 
-/** Removes all front Services of a group. The garbage collector deletes the EndpointSlices of the fronts. */
+/** Removes all front Services of a group. The garbage collector deletes their EndpointSlices. */
 export async function removeFronts(
   deps: Pick<ReconcilerDeps, 'client' | 'options'>,
   group: string,

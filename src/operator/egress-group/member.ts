@@ -12,14 +12,14 @@ import type { Service } from '../service/resource.ts';
 import { ANNOTATIONS } from '../service/predicates.ts';
 
 /**
- * Labels of fronts, in addition to the labels of all objects. The reference (Tailscale's operator) uses the same
- * labels.
+ * Labels of front Services, in addition to the labels of all objects. The reference (Tailscale's operator) uses the
+ * same labels.
  */
 export const LABELS = { group: 'tailscale.com/proxy-group', type: 'tailscale.com/svc-type' } as const;
 const EGRESS = 'egress';
 /**
- * Annotations in which a front stores its target. Users specify a target with other annotations. If a front had those,
- * the operator would create a proxy for it.
+ * Annotations in which a front Service stores its target. Users specify a target with other annotations. If a front
+ * Service had the annotations of users, the operator would create a proxy for it.
  */
 const TARGET = { ip: 'tailcast.dev/target-ip', fqdn: 'tailcast.dev/target-fqdn' } as const;
 
@@ -59,17 +59,17 @@ export interface PortPair {
   readonly nodePort: number;
 }
 
-/** A front, read from the cluster. Node ports are stored only in fronts. */
+/** A front Service, read from the cluster. Node ports are stored only in front Services. */
 export interface ServiceFront {
   readonly object: KubeObject;
   /** `<namespace>.<name>` of the Service. Neither part of the key contains a dot. */
   readonly key: string;
   readonly ports: readonly PortPair[];
-  /** Port of the front for the health check of the nodes. */
+  /** Port of the front Service for the health check of the nodes. */
   readonly healthPort: number;
   /** Empty until the API server has assigned them. */
   readonly addresses: readonly string[];
-  /** Undefined if the front lacks the annotation because another operator created it. */
+  /** Undefined if the front Service lacks the annotation because another operator created it. */
   readonly target: TailnetTarget | undefined;
 }
 
@@ -193,7 +193,7 @@ function freePort(used: ReadonlySet<number>, seed: string): number | undefined {
   return undefined;
 }
 
-/** Returns a label selector for the fronts of one group. Without `group`, it selects the fronts of all groups. */
+/** Returns a label selector for the front Services of one group, or of all groups if `group` is undefined. */
 export function frontSelector(group?: string): string {
   return `${LABELS.type}=${EGRESS}${group === undefined ? '' : `,${LABELS.group}=${group}`}`;
 }
@@ -202,7 +202,7 @@ function frontLabels(group: string, { namespace = '', name }: Service['metadata'
   return { ...parentLabels({ type: 'svc', namespace, name }), [LABELS.group]: group, [LABELS.type]: EGRESS };
 }
 
-/** Returns the front of a Service. */
+/** Returns the front Service of a member. */
 export function frontObject(
   group: string,
   { metadata }: Service,
@@ -218,7 +218,7 @@ export function frontObject(
     apiVersion: 'v1',
     kind: 'Service',
     metadata: {
-      // The name depends on the group, because the front in the Service's previous group may still exist.
+      // The name depends on the group, because the front Service in the member's previous group may still exist.
       name: name ?? objectNameOf({ type: 'svc', ...parent, name: metadata.name }, `egress/${group}`),
       namespace,
       labels: frontLabels(group, metadata),

@@ -1,6 +1,7 @@
 /**
- * Reconciles all Services of one ProxyGroup of type egress: their fronts, the rules of the nodes, and the accepting
- * pods. The key of a pass is the group, so that no two passes assign ports or write the same object at the same time.
+ * Reconciles all Services of one ProxyGroup of type egress: their front Services, the rules of the nodes, and the
+ * accepting pods. The key of a reconciliation is the group, so that no two reconciliations assign ports or write the
+ * same object at the same time.
  */
 import { SERVICES, SERVICES_BY_GROUP } from '../indexes.ts';
 import { FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
@@ -49,9 +50,9 @@ const LOOKUP_INTERVAL_MS = 30_000;
 interface Seen {
   readonly group: NodeGroup;
   readonly members: readonly Service[];
-  /** Fronts of existing Services. Map keys: key of the Service. */
+  /** Front Services of existing members. Map keys: key of the Service. */
   readonly fronts: ReadonlyMap<string, ServiceFront>;
-  /** Fronts of Services that no longer exist. */
+  /** Front Services of members that no longer exist. */
   readonly leaving: readonly ServiceFront[];
   readonly slices: ReadonlyMap<string, KubeObject>;
   readonly configMap: KubeObject | undefined;
@@ -61,7 +62,7 @@ interface Seen {
 export function createEgressReconciler(deps: ReconcilerDeps): Reconciler {
   return {
     async reconcile(name) {
-      // During an uninstallation, the fronts are deleted together with the nodes.
+      // During an uninstallation, the front Services are deleted together with the nodes.
       if (deps.leaving === true) return undefined;
       const object = await deps.client.get(KINDS.proxyGroup, { name });
       const proxyGroup = object === undefined ? undefined : parseProxyGroup(object);
@@ -132,7 +133,7 @@ async function observeGroup(
   const fronts = new Map<string, ServiceFront>();
   const leaving: ServiceFront[] = [];
   for (const front of services.flatMap((service) => readFront(service) ?? [])) {
-    // If a Service has a second front, an interrupted creation has left it behind.
+    // A second front Service of the same member is left over from an interrupted creation.
     if (keys.has(front.key) && !fronts.has(front.key)) fronts.set(front.key, front);
     else leaving.push(front);
   }
@@ -208,7 +209,7 @@ async function writeSlices(
   }
 }
 
-/** Updates a Service: the front to which it points, and its conditions. */
+/** Updates a member: the front Service to which it points, and its conditions. */
 async function updateMember(
   deps: ReconcilerDeps,
   { name, replicas }: NodeGroup,
@@ -232,7 +233,10 @@ function shownTarget({ ip, fqdn }: TailnetTarget): string {
   return fqdn === '' ? ip : fqdn;
 }
 
-/** Creates or updates the front of a Service. Returns the conditions of the Service if no front can be created. */
+/**
+ * Creates or updates the front Service of a member. Returns the conditions of the member if no front Service can be
+ * created.
+ */
 async function prepare(
   deps: ReconcilerDeps,
   group: NodeGroup,

@@ -126,8 +126,8 @@ async function deploy(
     throwFirst(failure);
     return nextMs;
   }
-  // The API server refused the status of a route. A later pass writes the status again. The Gateway keeps serving the
-  // other routes.
+  // The API server refused the status of a route. A later reconciliation writes the status again. The Gateway keeps
+  // serving the other routes.
   return Math.min(nextMs ?? REFUSED_RETRY_MS, REFUSED_RETRY_MS);
 }
 

@@ -76,8 +76,8 @@ export async function exposuresOf(context: GroupContext, input: ReconcileInput):
     const { member, dnsName } = request;
     const isCertificatePending = dnsName !== undefined && domains.includes(dnsName) && !filled.has(dnsName);
     const web = webOf(input, request, addresses);
-    // In route mode, members without ready endpoints stay advertised, because only this group has their addresses, so
-    // no other cluster could serve the callers.
+    // In route mode, members without ready endpoints stay advertised: only this group has their addresses, so callers
+    // could not use another cluster.
     const unready = mode === 'service' && member.type === 'svc' && !candidates.hasReadyEndpoint(member);
     return [{ member, addresses, dnsName, web, isCertificatePending, unready, hosts: before?.hosts ?? [] }];
   });

@@ -17,8 +17,8 @@ export interface Allocation {
   /** Addresses, one for each family. */
   readonly addresses: readonly string[];
   /**
-   * Hosts and ports that the member serves in route mode. Another member can take a host only if the host is its own
-   * name or address.
+   * Hosts and ports that the member serves in route mode. Another member can take over such a host only if the host is
+   * that other member's own name or address.
    */
   readonly hosts?: readonly string[] | undefined;
 }

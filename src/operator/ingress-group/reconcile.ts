@@ -211,7 +211,7 @@ async function takeBack(
   const gone = candidates.members.filter(({ key }) => allocations.has(key) && !kept.has(key));
   const release = async (member: GroupMember): Promise<void> => {
     const grant = allocations.get(member.key);
-    // If the release fails, the allocation stays, so that the next pass tries again.
+    // If the release fails, the allocation stays, so that the next reconciliation tries again.
     if (grant !== undefined) kept.set(member.key, grant);
     await releaseMember(deps, candidates, member, grant);
     kept.delete(member.key);

@@ -88,8 +88,8 @@ export function planHttps(
 }
 
 /**
- * Plans HTTP without TLS; the tailnet encrypts the traffic. Any name or address can be a host: tailscaled appends the
- * tailnet's domain to a foreign host before it searches the configuration.
+ * Plans HTTP without TLS; the tailnet encrypts the traffic. Any name or address can be a host. For a host outside the
+ * tailnet's domain, tailscaled appends this domain before it searches the configuration, so the plan appends it too.
  */
 export function planHttp(
   hosts: ReadonlyMap<string, HostRoutes>,

@@ -19,7 +19,7 @@ import { ANNOTATIONS, settingsOf, type ProxyGroup } from './resource.ts';
 export const SECRET_FORMATS = ['capi', 'argocd'] as const;
 type SecretFormat = (typeof SECRET_FORMATS)[number];
 
-/** Key of the ConfigMap's entry that contains the file with the gateway's setting `clusters`. */
+/** Key in the data of the ConfigMap. The value is the file for the gateway's setting `clusters`. */
 export const CLUSTERS_FILE = 'clusters.yaml';
 
 /** Maximum number of rejected Secrets that a message lists. */
@@ -81,8 +81,8 @@ export function secretsOfPods(roles: readonly KubeObject[]): ReadonlySet<string>
 
 /**
  * Decides which Secrets describe clusters of the group. If several Secrets describe clusters with the same name, the
- * oldest Secret is used. A Secret with an invalid kubeconfig stays in the Role of the gateways, because they still use
- * the last valid state of its cluster.
+ * oldest Secret is used. If the kubeconfig in a Secret becomes invalid, the gateways' Role still lists the Secret,
+ * because the gateways still use its last valid kubeconfig.
  *
  * @param ofPods names of the Secrets that pods can change
  */

@@ -31,7 +31,7 @@ const TLS_DIRECTORY = '/etc/tailcast-tls';
 const CLUSTERS_DIRECTORY = '/etc/tailcast-clusters';
 const STATE_DIRECTORY = '/var/lib/tailcast';
 /**
- * Time in seconds that running sessions have to finish. Afterwards, the container has 15 s to close the remaining
+ * Time in seconds in which running sessions can finish. Afterwards, the container has 15 s to close the remaining
  * connections.
  */
 const DRAIN_SECONDS = 60;

@@ -64,7 +64,7 @@ type GroupVerdicts = Readonly<
   >
 >;
 
-/** Conditions after a successful pass. */
+/** Conditions after a successful reconciliation. */
 export function verdictsOf(seen: Seen): GroupVerdicts {
   const count = backends(seen);
   const joined = seen.nodes.filter(({ deviceId }) => deviceId !== undefined).length;

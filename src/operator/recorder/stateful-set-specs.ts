@@ -34,7 +34,7 @@ import type { DesiredRecorder, RecorderSearchServer } from './recorder.ts';
 
 /** The port on which clients expect a recorder. */
 const UPLOAD_PORT = 80;
-/** Address for viewers. No other node can reach it through tailscaled, which forwards only to 127.0.0.1. */
+/** Address for viewers. Other nodes cannot reach this address through tailscaled, which forwards only to 127.0.0.1. */
 const VIEWER_LISTEN = '127.0.0.77:8080';
 const OPS_PORT = 9003;
 const TAILSCALE_HEALTH_PORT = 9002;
@@ -46,7 +46,7 @@ const SEARCH_DIRECTORY = `${SECRETS_DIRECTORY}/search`;
 const SEARCH_CREDENTIALS = 'credentials';
 const SEARCH_CA = 'ca.crt';
 /**
- * Time in seconds that running uploads have to finish. Afterwards, the container has 15 s to close the remaining
+ * Time in seconds in which running uploads can finish. Afterwards, the container has 15 s to close the remaining
  * uploads.
  */
 const DRAIN_SECONDS = 45;

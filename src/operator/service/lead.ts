@@ -1,4 +1,4 @@
-/** Points a Service to its front or its proxy in the operator's namespace. Effects. */
+/** Points a Service to its front Service or its proxy in the operator's namespace. Effects. */
 import type { KubeClient } from '../kube-client.ts';
 import { KINDS } from '../kube-object.ts';
 import type { Service } from './resource.ts';

@@ -68,7 +68,7 @@ async function managed(deps: ReconcilerDeps, service: Service): Promise<Managed 
   return manageProxy(deps, KINDS.service, 'svc', metadata, { tags: tagsIn(metadata.annotations) });
 }
 
-/** Removes the front of a group that the Service has left. */
+/** Removes the front Service in the group that the Service has left. */
 async function leaveOtherGroups(deps: ReconcilerDeps, parent: Parent, { metadata }: Service): Promise<void> {
   if (!metadata.finalizers.includes(FINALIZER)) return;
   const selector = `${labelSelector(parentLabels(parent))},${frontSelector()}`;

@@ -110,7 +110,10 @@ export function adoptedFields(
   return [merged, ...entries.filter((entry) => !isOperators(entry))];
 }
 
-/** True if an operator wrote the entry: a program, other than kubectl, that wrote the complete object. */
+/**
+ * True if another operator wrote this entry of the managed fields. Every program except kubectl that wrote the complete
+ * object counts as an operator.
+ */
 function isOperators({ manager, operation, subresource }: ManagedFields): boolean {
   return (
     operation === 'Update' &&

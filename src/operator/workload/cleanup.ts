@@ -22,7 +22,7 @@ export interface CleanupDeps {
  * Removes surplus replicas after a scale-down. A replica's node and Secrets are removed after its pod, because a
  * running pod could join again or rewrite its state.
  *
- * @returns false if a pod still exists and another pass is necessary
+ * @returns false if a pod still exists and another reconciliation is necessary
  */
 export async function removeSurplus(
   deps: CleanupDeps,

@@ -56,7 +56,7 @@ export interface Deployed {
   readonly settled: boolean;
   /** Description of the condition that the nodes do not meet yet; undefined if all nodes are ready. */
   readonly missing: string | undefined;
-  /** Time until the next pass, in milliseconds. If undefined, only a change of an object starts the next pass. */
+  /** Time until the next reconciliation, in milliseconds. If undefined, only a change of an object starts it. */
   readonly retryAfterMs: number | undefined;
 }
 
@@ -134,8 +134,8 @@ async function provision(
 }
 
 /**
- * Applies the StatefulSet. Returns true if the StatefulSet must be recreated: this pass deletes it, and a later pass
- * creates it again.
+ * Applies the StatefulSet. Returns true if the StatefulSet must be recreated: this reconciliation deletes it, and a
+ * later one creates it again.
  */
 async function applyStatefulSet(
   deps: ReconcilerDeps,
@@ -149,8 +149,8 @@ async function applyStatefulSet(
     const { namespace, name, uid } = existing.metadata;
     deps.log.info({ kind: group.kind, name: group.name }, 'StatefulSet is recreated, its pods keep running');
     await deps.client.remove(KINDS.statefulSet, { namespace, name }, { uid, propagation: 'Orphan' });
-    // A later pass creates the new StatefulSet, because the deletion is complete only after the garbage collector has
-    // removed the owner references of the pods.
+    // A later reconciliation creates the new StatefulSet, because the deletion is complete only after the garbage
+    // collector has removed the owner references of the pods.
     return true;
   }
   await applyOwned(deps, group, desired, existing);

@@ -17,8 +17,8 @@ export const KEY_LIFETIME_MS = 60 * 60 * 1000;
 const EXPIRY_MARGIN_MS = 60_000;
 
 /**
- * Minimum age of a stored key at which the operator checks whether the key is spent. With a younger key, the node may
- * still be joining.
+ * Minimum age of a stored key at which the operator checks whether a node has already used the key. With a younger key,
+ * the node may still be joining.
  */
 export const SPENT_AFTER_MS = 120_000;
 
@@ -293,8 +293,9 @@ export class KeyKeeper {
   }
 
   /**
-   * True if no node can join with a key any more. A key is valid for one node. If the ID of the key is known, the
-   * control server reports whether the key is still usable. A key without an ID is spent if its node was removed.
+   * True if no node can join with the key any more, because only one node can join with each key. If the ID of the key
+   * is known, the control server reports whether the key is still usable. Otherwise, the key counts as used if its node
+   * joined and was removed later.
    */
   async #isSpent({ control }: Replica, stored: StoredKey | undefined, removed: boolean): Promise<boolean> {
     const { id, expiresAtMs } = stored ?? {};

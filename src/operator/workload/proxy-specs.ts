@@ -251,8 +251,8 @@ const SCRATCH_VOLUME = 'tailscale-tmp';
 /** First port that unprivileged processes may use by default. */
 const FIRST_FREE_PORT = 1024;
 /**
- * Port for the health checks of the tailcast container. If a forwarder's Service uses this port, the forwarder takes
- * the next free one above it.
+ * Port for the health checks of the tailcast container. If the Service of a forwarder uses this port, the health checks
+ * get the next free port above it.
  */
 const OPS_PORT = 9005;
 

@@ -40,8 +40,8 @@ export interface ReconcilerDeps {
 export interface Reconciler {
   /**
    * @param name name of the resource, or `<namespace>/<name>`
-   * @returns time until the next pass in milliseconds; undefined if only a change starts the next pass
-   * @throws the error of a failed pass after it was written to the status; the caller retries later
+   * @returns time until the next reconciliation in milliseconds; undefined if only a change starts it
+   * @throws the error of a failed reconciliation after it was written to the status; the caller retries later
    */
   reconcile(name: string): Promise<number | undefined>;
 }
@@ -64,9 +64,9 @@ export interface Managed {
   };
 }
 
-/** Interval between passes while pods are stopping, in milliseconds. */
+/** Interval between reconciliations while pods are stopping, in milliseconds. */
 export const SHORT_MS = 1000;
-/** Interval in milliseconds between passes for a resource whose names or tags the operator refuses. */
+/** Interval in milliseconds between reconciliations of a resource whose names or tags the operator refuses. */
 export const REFUSED_RETRY_MS = 60_000;
 /**
  * Maximum time in milliseconds that the operator waits for the pods of a deleted resource to stop. Pods on an
@@ -125,7 +125,7 @@ export async function removeFinalizer(
  * Handles a resource that is being deleted or no longer needs nodes: removes its nodes, then its finalizer.
  *
  * @param also function that removes other objects from the tailnet, called after the removal of the nodes
- * @returns time until the next pass, in milliseconds; undefined if no work is left
+ * @returns time until the next reconciliation, in milliseconds; undefined if no work is left
  */
 async function finish(
   deps: ReconcilerDeps,
@@ -159,8 +159,8 @@ async function finish(
 }
 
 /**
- * Returns the time until the keys of nodes that have not joined must be checked again, because they may have expired
- * or be spent by then.
+ * Returns the time until the keys of nodes that have not joined must be checked again. By then, a key may have expired,
+ * or a node may have used it.
  */
 export function nextKeyCheckMs(nodes: readonly ReplicaNode[], nowMs: number): number | undefined {
   const times = nodes.flatMap(({ stored, deliver }) => {
@@ -171,7 +171,7 @@ export function nextKeyCheckMs(nodes: readonly ReplicaNode[], nowMs: number): nu
   return times.length === 0 ? undefined : Math.min(...times) - nowMs;
 }
 
-/** Observed state at the start of a pass. */
+/** Observed state at the start of a reconciliation. */
 export interface Observation {
   /** Control server of the resource's tailnet. */
   readonly control: TailnetControl;
@@ -206,7 +206,7 @@ export interface ReconcilerSpec<Resource> {
    * nodes. Default: false.
    */
   readonly isTrusted?: boolean;
-  /** @returns time until the next pass, as in `Reconciler` */
+  /** @returns time until the next reconciliation, as in `Reconciler` */
   deploy(resource: Resource, managed: Managed, found: Observation): Promise<number | undefined>;
   /** Writes the reason why a resource is not ready to the status of the resource. */
   notReady(resource: Resource, reason: FailureReason, message: string): Promise<unknown>;
@@ -219,8 +219,8 @@ export interface ReconcilerSpec<Resource> {
 /** Creates the reconciler of one kind of resource. */
 export function createReconciler<Resource>(deps: ReconcilerDeps, pass: ReconcilerSpec<Resource>): Reconciler {
   /**
-   * Uids of resources. Map keys: name of the resource. After a resource was deleted, its uid identifies the state to
-   * discard.
+   * Uids of resources. Map keys: name of the resource. After the deletion of a resource, the reconciler discards its
+   * state with this uid.
    */
   const uids = new Map<string, string>();
 
@@ -402,8 +402,8 @@ export type FailureReason =
   | 'TagsNotAllowed';
 
 /**
- * Reports a failed pass in an event and the status. A write conflict is reported only in the status, because the retry
- * resolves it.
+ * Reports a failed reconciliation in an event and the status. A write conflict is reported only in the status, because
+ * the retry resolves it.
  *
  * @param notReady writes the status; its own failure is only logged
  */

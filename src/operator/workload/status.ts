@@ -24,7 +24,7 @@ export interface Verdict {
 /** Desired conditions, by type. A condition with the value undefined stays unchanged, and null removes a condition. */
 export type Verdicts = Readonly<Record<string, Verdict | null | undefined>>;
 
-/** Returns verdicts that remove conditions of these types. */
+/** Returns the values that remove conditions of these types. */
 export function removed(types: readonly string[]): Verdicts {
   return Object.fromEntries(types.map((type) => [type, null]));
 }

@@ -1,5 +1,5 @@
 /**
- * Proxies for clusters that reject privileged pods. These proxies do not forward packets, but the TCP connections to
+ * Proxies for clusters that reject privileged pods. Instead of packets, these proxies forward the TCP connections to
  * each declared port. Pure.
  */
 import { isIP } from 'node:net';
