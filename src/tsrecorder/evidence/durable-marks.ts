@@ -1,7 +1,8 @@
 /**
- * Writes the number of durable bytes of each open session to the evidence log. With these marks, `verify` detects a
- * loss of acknowledged bytes, except for the last few MiB. Entries are written in the background, and each entry covers
- * many sessions. If a session grows by several MiB between two entries, its acknowledgements wait for the next entry.
+ * Writes *durable marks* to the evidence log: the number of durable bytes of each open session. With these marks,
+ * `verify` detects a loss of acknowledged bytes, except for the last few MiB. Entries are written in the background,
+ * and each entry covers many sessions. If a session grows by several MiB between two entries, its acknowledgements wait
+ * for the next entry.
  */
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
@@ -28,19 +29,19 @@ export interface DurableMarks {
   alive(recording: string): void;
   /** Called when the session has ended. */
   forget(recording: string): void;
-  /** Logs the pending marks, and stops. */
+  /** Logs the pending durable marks, and stops. */
   close(): Promise<void>;
 }
 
-/** Maximum number of acknowledged bytes of a session after its last mark. */
+/** Maximum number of acknowledged bytes of a session after its last durable mark. */
 const MAX_UNMARKED_BYTES = 4 * 1024 ** 2;
 
-/** Creates the writer of the marks for one log. */
+/** Creates the writer of the durable marks for one evidence log. */
 export function createDurableMarks(
   evidence: Pick<EvidenceLog, 'append' | 'sync' | 'showTail' | 'open'>,
   { log, markMs, markAllMs }: DurableMarksOptions,
 ): DurableMarks {
-  /** Number of durable bytes of each session whose last mark is outdated. */
+  /** Number of durable bytes of each session whose last durable mark is outdated. */
   const grown = new Map<string, number>();
   const alive = new Set<string>();
   let sinceAllMs = 0;

@@ -70,7 +70,7 @@ const COMPARE_LIMIT_MS = 5000;
 const MAX_RETRY_MS = 60_000;
 /** Maximum number of segments of another log that are read to find the newest signed one. */
 const MAX_WITNESSED_SEGMENTS = 20;
-/** Maximum number of segments of other logs that are read in one pass. Publishing starts after this pass. */
+/** Maximum number of segments of other evidence logs that the recorder reads before it publishes its own log. */
 const MAX_WITNESS_READS = 500;
 /**
  * Minimum interval between two segments with new sessions, in milliseconds. Sessions that start within this interval
@@ -144,7 +144,7 @@ export class EvidenceLog {
     return this.#journal.open;
   }
 
-  /** Last hold or release of each recording. Removed recordings are omitted. */
+  /** Last legal hold, or release from a hold, of each recording. Removed recordings are omitted. */
   get holds(): ReadonlyMap<string, LoggedHold> {
     return this.#journal.holds;
   }
@@ -399,8 +399,8 @@ export class EvidenceLog {
     const byLog = [...Map.groupBy(segments, (segment) => segment.log)];
     const known = byLog.filter(([log]) => this.witnessed(log) !== undefined);
     const unknown = byLog.filter(([log]) => this.witnessed(log) === undefined);
-    // An attacker may add more names than one pass reads. Read the known logs first, and then the unknown logs,
-    // starting with a random one.
+    // An attacker may add more log names than the recorder reads at once. Read the known logs first, and then the
+    // unknown logs, starting with a random one.
     const start = randomInt(unknown.length + 1);
     for (const [log, ofLog] of [...known, ...unknown.slice(start), ...unknown.slice(0, start)]) {
       const head = await this.#newestHead(ofLog);

@@ -40,7 +40,7 @@ import { readSignedEntries, type DocumentReader, type ReadLog } from './verify-l
 /** A hold or a release. If there are two statements, the statement with the later time (`at`) is valid. */
 export type HoldChange = Extract<LogEvent, { kind: 'held' | 'released' }>;
 
-/** The last hold or release of a recording in a log. */
+/** The last legal hold, or release from a hold, of a recording in an evidence log. */
 export type LoggedHold = Pick<HoldChange, 'kind' | 'at'>;
 
 /**
@@ -55,7 +55,7 @@ export type HoldProof = 'signed' | 'unproven' | 'missing';
 export interface Holds {
   /** Proofs of holds. Map keys: id of the recording. */
   readonly proofs: ReadonlyMap<string, HoldProof>;
-  /** Statements that are missing in the log. */
+  /** Signed statements about holds that are missing in the evidence log. */
   readonly changes: readonly HoldChange[];
   /** Recordings with a document about a hold or its release. */
   readonly listed: ReadonlySet<string>;
@@ -139,7 +139,7 @@ async function changeHold(
   }
 }
 
-/** Writes the statements to a new log. No further entries are ever added to that log. */
+/** Writes the signed statements to a new evidence log, to which no further entries are ever added. */
 async function logChanges(
   store: HoldStore,
   changes: readonly HoldChange[],
@@ -246,7 +246,7 @@ export async function readHolds(
   return { proofs, changes, listed: new Set(recordings) };
 }
 
-/** Returns the last hold or release of each recording, from signed log entries. */
+/** Returns the last legal hold, or release from a hold, of each recording, from signed log entries. */
 export function holdsInLogs(logs: ReadonlyMap<string, ReadLog>): ReadonlyMap<string, HoldChange> {
   const last = new Map<string, HoldChange>();
   for (const { entries, signed } of logs.values())
@@ -257,7 +257,10 @@ export function holdsInLogs(logs: ReadonlyMap<string, ReadLog>): ReadonlyMap<str
   return last;
 }
 
-/** Returns the last hold or release of each recording in the logs. Later calls read only new segments. */
+/**
+ * Returns the last legal hold, or release from a hold, of each recording in the evidence logs. Later calls read only
+ * new segments.
+ */
 export type LoggedHolds = (signal?: AbortSignal) => Promise<ReadonlyMap<string, HoldChange>>;
 
 /**

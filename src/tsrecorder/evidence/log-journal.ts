@@ -44,7 +44,7 @@ const baseSchema = z.strictObject({
     hash,
     /** Open sessions: number of the start entry, recording, hash of the header line, and number of durable bytes. */
     open: z.array(z.union([z.tuple([number, z.string()]), z.tuple([number, z.string(), hash, number])])),
-    /** Last hold or release of each recording: recording, kind and time. */
+    /** Last legal hold, or release from a hold, of each recording: recording, kind and time. */
     holds: z.array(z.tuple([z.string(), z.enum(['held', 'released']), z.string()])),
     /** Newest known entry of each other log: name of the log, number of the entry, and hash. */
     witnessed: z.array(z.tuple([z.string().regex(/^[0-9a-f]{32}$/), number, hash])),
@@ -126,7 +126,7 @@ export class LogJournal {
     return this.#state.open;
   }
 
-  /** Last hold or release of each recording. Removed recordings are omitted. */
+  /** Last legal hold, or release from a hold, of each recording. Removed recordings are omitted. */
   get holds(): ReadonlyMap<string, LoggedHold> {
     return this.#state.holds;
   }

@@ -22,7 +22,9 @@ export interface LostSessions {
   found(session: SessionLookup): string | undefined;
   /** Called for a session of the log that is not in the spool. */
   vanished(recording: string): void;
-  /** Called if the copies of an adopted session lack durable bytes. @returns a sentence about the missing bytes */
+  /**
+   * Called if the bucket's copies of an adopted session lack durable bytes. @returns a sentence about the missing bytes
+   */
   short(recording: string, durable: number, found: number): string;
   /** Reports all other open sessions of the log as lost. Resolves when the entries are durable. */
   settle(open: readonly RecordingKey[]): Promise<void>;

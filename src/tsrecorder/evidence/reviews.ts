@@ -124,8 +124,8 @@ export function openReviews(signer: DocumentSigner): Reviews {
 
 /**
  * Checks the limits for changes. An author may use at most half of the space that other authors leave free, so that
- * other authors can still write. The marks of alert rules do not count towards the limit of a recording, because the
- * number of rules limits them already.
+ * other authors can still write. The limit of a recording does not include comments and tags of alert rules, because
+ * the number of rules limits them already.
  *
  * @throws TailcastError `USAGE`
  */
@@ -152,8 +152,9 @@ function checkSpace(
 }
 
 /**
- * Returns the author whose limit includes a document. For a mark of an alert rule, this author is the owner of the
- * recording, so that the recordings of one user cannot use up the marks for recordings of other users.
+ * Returns the author whose limit includes a document. If an alert rule wrote the document, the owner of the recording
+ * counts as its author. The recordings of one user therefore cannot use up the space for the alert rules of other
+ * users' recordings.
  */
 function authorOf(name: string, by: string): string {
   const owner = /(?:^|\/)rule-.+-([0-9a-f]{16})$/.exec(name)?.[1];

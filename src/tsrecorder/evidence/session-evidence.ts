@@ -28,7 +28,7 @@ export interface Adoption {
   /** Log of the other recorder, and number of the start entry there. */
   readonly log: string;
   readonly start: number;
-  /** Id of the key that signed the copies. */
+  /** Id of the key that signed the copies in the bucket. */
   readonly key: string;
   /** Number of durable body bytes according to that log. */
   readonly durable: number;
@@ -76,10 +76,10 @@ export interface SessionEvidence extends Omit<LostSessions, 'short'> {
   sign(start: SessionStart, files: SealedFiles, sidecar: string): Promise<string>;
   /**
    * Called when the recording is in the store under `storedAs`. Resolves when the entry is durable.
-   * @param session mark of the session
+   * @param session session mark, equal for all parts of the session
    */
   ended(recording: string, storedAs: string, session: string, files: SealedFiles): Promise<void>;
-  /** Last hold or release of each recording, from the log of this recorder. */
+  /** Last legal hold, or release from a hold, of each recording, from the log of this recorder. */
   readonly holds: ReadonlyMap<string, LoggedHold>;
   /** Logs holds and releases. Resolves when the entries are in the store. */
   holding(changes: readonly HoldChange[]): Promise<void>;

@@ -32,9 +32,9 @@ export async function readSignedSidecar(
 }
 
 /**
- * Reads the signed session of each recording, and returns its mark; see `session-part.ts`.
+ * Returns the session mark of each recording, from the signed sidecar; see `session-part.ts`.
  *
- * @returns marks in the order of the keys; undefined for unsigned recordings and for sessions with one upload
+ * @returns session marks in the order of the keys; undefined for unsigned recordings and for sessions with one upload
  * @throws TailcastError `STORE_FAILED`
  */
 export async function readSessions(

@@ -25,8 +25,8 @@ const seal = z.strictObject({
   bytes: count,
   blockBytes: z.int().min(1),
   chain: hash,
-  // A check reads the store once per block. To limit these reads, empty blocks, and more blocks than a recorder writes,
-  // are invalid.
+  // A check reads the store once per block. To limit these reads, a list with an empty block is invalid, and so is a
+  // list with more blocks than a recorder writes.
   blocks: z
     .array(z.tuple([z.int().min(1), hash]).readonly())
     .max(MAX_BLOCKS)
@@ -39,7 +39,8 @@ const evidenceSchema = z.strictObject({
   log: z.string(),
   start: count,
   /**
-   * Set if another recorder started the session: its log, the start entry there, and the key that signed the copies.
+   * Set if another recorder started the session: its log, the start entry there, and the key that signed its copies in
+   * the bucket.
    */
   adopted: z.strictObject({ log: z.string(), start: count, key: z.string() }).exactOptional(),
   cast: seal,

@@ -65,7 +65,10 @@ export function readStatement<T extends z.ZodType>(
   return { value: value.data, keyId: signature.key };
 }
 
-/** Reads a document. @returns undefined if it is missing, `unproven` unless it is a valid statement */
+/**
+ * Reads a document. @returns the statement; undefined if there is no document; `unproven` if the document is not a
+ * valid statement
+ */
 export async function readStatementIn<T>(
   store: Pick<DocumentStore, 'readDocument'>,
   name: string,

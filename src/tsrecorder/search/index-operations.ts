@@ -144,7 +144,9 @@ class FedRecording {
   readonly #cast: CastText;
   readonly #cut: Moments;
   #moments: Moment[] = [];
-  /** Moments that reach the index late or never. Rules are applied to them without waiting for the index. */
+  /**
+   * Late moments: the index gets them late or never. Alert rules are applied to them without waiting for the index.
+   */
   #late: Moment[] = [];
   #lateMatches: readonly RuleMatch[] = [];
   readonly #isLive: boolean;
@@ -233,7 +235,7 @@ class FedRecording {
     return start + from;
   }
 
-  /** Applies the rules to `moments`, which are new in the index, and to all late moments. */
+  /** Applies the alert rules to `moments`, which are new in the index, and to all late moments. */
   match(names: SessionNames, moments: readonly Moment[]): readonly RuleMatch[] {
     const late = this.#late;
     this.#late = [];
@@ -243,20 +245,23 @@ class FedRecording {
   }
 
   /**
-   * Applies the rules to the late moments now, and frees the memory of these moments. The next `match` returns the
-   * result.
+   * Applies the alert rules to the late moments now, and frees the memory of these moments. The next `match` returns
+   * the result.
    */
   matchLate(): void {
     if (this.#late.length > 0) this.#lateMatches = this.match(this.doc.names, []);
   }
 
-  /** Returns the moments that became complete since the last call. */
+  /**
+   * Feeds the bytes, if any, and returns the moments (rows that were on the screen together) that were completed since
+   * the last call.
+   */
   takeNew(bytes?: Uint8Array): readonly Moment[] {
     if (bytes !== undefined) this.feed(bytes);
     this.#cast.flush();
     this.#lines?.flush();
-    // Match unfinished control strings too, because a program could hide text from the rules in a control string
-    // without an end.
+    // Apply the alert rules to unfinished control strings of the terminal too. Otherwise, a program could hide text
+    // from the rules in a control string without an end.
     const { pendingString } = this.#lines ?? this.#cast;
     if (pendingString.text !== '') this.watch.output(pendingString);
     this.#cut.flush();

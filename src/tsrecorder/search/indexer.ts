@@ -298,7 +298,7 @@ export class Indexer {
     const { text } = this.#options;
     const bytes = text === 'off' ? 0 : castBytes(entry);
     if (effort === 'quick' && bytes > MAX_QUICK_BYTES) return 'costly';
-    // If the ids differ, `id` is a later part, which was stored before the first part of its session.
+    // If the ids differ, `id` belongs to a later part, which was stored before the first part of its session.
     if (entry.recording.id !== id) {
       await this.#flush(index);
       await index.ask('remove', { ids: [id], compact: false });

@@ -22,7 +22,7 @@ import { parse, viewerOf } from './api-requests.ts';
 import type { ReviewApiOptions } from './api-reviews.ts';
 import type { Viewer } from './viewing.ts';
 
-/** Matches the targets of requests that give orders. */
+/** Matches the request targets for sending orders (commands) to a running session. */
 export const ORDER_PATH = /^\/api\/v1\/recordings\/[^/?]+\/orders\/[a-z]+(?:\?|$)/;
 
 const parameters = z.object({ action: z.enum(VIEWER_ACTIONS) });
@@ -41,7 +41,7 @@ export function addOrderApi(app: FastifyInstance, { access, find }: Omit<ReviewA
     const { action } = parse(parameters, request.params);
     const { reason } = parse(query, request.query);
     if (action !== 'watch' && !access.mayEnd(viewer)) throw new TailcastError('ORDER_REFUSED');
-    // Store the event before the recorder sends the order, so that every order has an event.
+    // Store the access event before the recorder sends the order (command), so that every order has an event.
     const { live } = await find(request, reply, `order-${action}`);
     if (live?.isOpen() !== true) throw new TailcastError('ORDER_IMPOSSIBLE', 'the session has ended');
     if (live.orders === undefined)

@@ -111,7 +111,7 @@ export function visibleIds(catalog: Pick<Catalog, 'shown'>, scope: Scope): Visib
 /**
  * Replaces each term about reviews with the ids of the matching recordings.
  *
- * @param visible filters the ids for restricted viewers, so that recordings that a viewer must not see cannot cause the
+ * @param visible filters the ids for restricted viewers, so that only recordings that the viewer may see can cause the
  * error
  * @throws TailcastError `USAGE` if a term matches too many recordings
  */

@@ -104,8 +104,8 @@ export interface ViewerAccess {
 const MAX_IDENTITY_AGE_MS = 10_000;
 
 /**
- * Maximum number of requests in progress. Each request may use an open file and a buffer. Each viewer may have at most
- * half of the requests that other viewers do not use.
+ * Maximum number of requests in progress. Each request may use an open file and a buffer. Each viewer may use at most
+ * half of the request slots that other viewers leave free.
  */
 const MAX_REQUESTS = 512;
 

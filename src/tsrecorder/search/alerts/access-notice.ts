@@ -58,8 +58,8 @@ export interface NamedNotice {
   /** Key that is unique for each step of each request of each gateway. */
   readonly key: string;
   /**
-   * Id in the format of recording ids. From the time in this id, retention knows when to remove the alert marks of the
-   * notice.
+   * Id in the format of recording ids. The time in this id determines when retention removes the delivery marks of the
+   * notice's alerts.
    */
   readonly session: string;
 }
@@ -78,8 +78,8 @@ export function parseAccessNotice(stored: string, nowMs: number): NamedNotice | 
   const { access, source, destination, timestamp } = event;
   if (access.step === 'approved' && access.approvalsMissing === 0) return undefined;
   const by = source.nodeUser ?? source.node;
-  // An event with a forged time in the far future would have marks that never expire. Use the receive time of such an
-  // event instead.
+  // If an event had a forged time in the far future, the delivery marks of its alerts would never expire. Use the
+  // receive time of such an event instead.
   const nowSeconds = nowMs / 1000;
   const seconds = timestamp > nowSeconds + MAX_AHEAD_SECONDS ? nowSeconds : timestamp;
   const time = `${new Date(seconds * 1000).toISOString().slice(0, 19)}Z`;

@@ -1,11 +1,11 @@
 /**
  * Decides which recorder of a store sends an alert. Before sending, a recorder creates a claim. Only one recorder can
  * create a claim with a given number, if the store supports conditional writes. After delivery, the recorder writes a
- * mark. If a claim is older than the lease and unchanged, the recorder that created it counts as failed, and another
- * recorder may create the claim with the next number. This protocol needs no locks and no common clock.
+ * delivery mark. If a claim is older than the lease and unchanged, the recorder that created it counts as failed, and
+ * another recorder may create the claim with the next number. This protocol needs no locks and no common clock.
  *
- * Anyone with write access to the store can write these documents. Claims and marks without a trusted signature are
- * ignored, so that only recorders can suppress an alert.
+ * Anyone with write access to the store can write these documents. Claims and delivery marks without a trusted
+ * signature are ignored, so that only recorders can suppress an alert.
  */
 import { randomBytes } from 'node:crypto';
 import { z } from 'zod';
@@ -13,10 +13,10 @@ import { alertMarkName, type AlertMark } from '../../store/alert-marks.ts';
 import type { DocumentStore } from '../../store/document-store.ts';
 import type { Alert } from './alert.ts';
 
-/** Signs claims and marks, and verifies claims and marks of other recorders. */
+/** Signs claims and delivery marks, and verifies those of other recorders. */
 export interface AlertSigner {
   sign(value: object): string;
-  /** Reads a claim or a mark. @returns the signed value, or the reason why the text is invalid */
+  /** Reads a claim or a delivery mark. @returns the signed value, or the reason why the text is invalid */
   read(text: string): { readonly value: unknown } | { readonly problem: string };
 }
 
@@ -32,11 +32,11 @@ export interface AlertClaimOptions {
   readonly leaseMs: number;
   /** Returns the time of a monotonic clock, in milliseconds. */
   readonly now: () => number;
-  /** Called with the name of an ignored claim or mark, and the reason. */
+  /** Called with the name of an ignored claim or delivery mark, and the reason. */
   readonly onUnproven?: (name: string, problem: string) => void;
 }
 
-/** Maximum size of a claim or a mark, in bytes. If a document is larger, only its start is read. */
+/** Maximum size of a claim or a delivery mark, in bytes. If a document is larger, only its start is read. */
 const MAX_MARK_BYTES = 16 * 1024;
 /** Maximum number of claims for one alert. Above this number, the recorder sends the alert without a claim. */
 const MAX_CLAIMS = 64;
@@ -82,7 +82,8 @@ export class AlertClaim {
     if (await this.isDelivered()) return 'told';
     const made = await this.#claimNext();
     if (made !== 'mine') return made;
-    // Check the mark again: the previous owner may have delivered the alert before it released the claim.
+    // Check the delivery mark again: the previous owner of the claim may have delivered the alert before it released
+    // the claim.
     const isDelivered = await this.isDelivered();
     if (!isDelivered && this.#isValid()) return 'mine';
     await this.release();
@@ -113,7 +114,7 @@ export class AlertClaim {
     return typeof (await this.#read('told')) === 'object';
   }
 
-  /** True if the rest of the lease is long enough to send the message and write the mark. */
+  /** True if the rest of the lease is long enough to send the message and write the delivery mark. */
   #isValid(): boolean {
     const { leaseMs, now } = this.#options;
     return this.#held === undefined || now() - this.#held.at < leaseMs / 2;

@@ -34,7 +34,7 @@ function mapping<Shape extends z.ZodRawShape>(shape: Shape): z.ZodObject<Shape, 
   });
 }
 
-/** An object from names to values. */
+/** An object that maps names to values. */
 function named<Value extends z.ZodType>(value: Value) {
   const noName = 'a name has lower case letters, digits, dots, dashes and underscores, at most 64';
   return z

@@ -56,13 +56,14 @@ interface WaitingAlert {
   dueAt: number;
   /** True if the last attempt did not find the recording. */
   wasMissing: boolean;
-  /** True if the webhook has accepted the alert and the mark is still missing. */
+  /** True if the webhook has accepted the alert and the delivery mark is still missing. */
   isAccepted: boolean;
 }
 
 /**
- * Maximum number of pending alerts per rule. Above this number, the oldest alert of the source (gateway, user or set of
- * tags) with the most pending alerts is dropped, so that one source cannot displace the alerts of others.
+ * Maximum number of pending alerts per rule. The source of an alert is a gateway, a user or a set of tags. Above the
+ * maximum, the source with the most pending alerts loses its oldest alert, so that it cannot displace the alerts of
+ * other sources.
  */
 export const MAX_WAITING = 1000;
 const RETRY = { baseMs: 1000, maxMs: 600_000 };
@@ -72,7 +73,7 @@ export class WebhookSender {
   readonly #options: SenderOptions;
   readonly #waiting = new Map<string, WaitingAlert>();
   /**
-   * Delay before the next request, whichever alert it contains. The delay grows with each connection failure, status
+   * Delay before the next request to the webhook, for any alert. The delay grows with each connection failure, status
    * 429 or status 5xx. The server of the webhook can request a longer delay with `Retry-After`.
    */
   readonly #backoff: Backoff;
@@ -88,7 +89,7 @@ export class WebhookSender {
     this.closed = this.#run();
   }
 
-  /** Adds an alert. @returns the alert of the same rule that is dropped, if too many alerts are pending */
+  /** Adds an alert. @returns the dropped alert if too many alerts of the rule are pending, otherwise undefined */
   add(alert: Alert): Alert | undefined {
     const { retry = RETRY, now, leaseMs, journal, log, name } = this.#options;
     const reported = new Set<string>();

@@ -7,7 +7,8 @@ import { aliasOf } from './indices.ts';
 import type { ServerIndex } from './server-index.ts';
 
 /**
- * Time after its last write during which a running session belongs to the recorder that wrote it last, in milliseconds.
+ * A running session belongs to the recorder that wrote it last. This ends after this time without a write, in
+ * milliseconds.
  */
 const FOLLOWED_MS = 86_400_000;
 const IDS = z.object({

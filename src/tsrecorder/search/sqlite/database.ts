@@ -75,7 +75,7 @@ export function openSessions(directory: string): DatabaseSync {
 
 /** Opens or creates the file of a month. */
 export function openMonth(directory: string, month: string): DatabaseSync {
-  // `sessions.db` states the content of this file, so writes to this file must be durable.
+  // `sessions.db` describes the content of this file, so writes to this file must be durable.
   const database = openFile(join(directory, `${month}.db`), 'FULL');
   database.exec(`
     CREATE TABLE IF NOT EXISTS blk(id INTEGER PRIMARY KEY, z BLOB NOT NULL);
@@ -139,8 +139,8 @@ export function millisecondOf(n: number): number {
 }
 
 /**
- * Key in table `meta` for a time in milliseconds. No session started more than this time before the millisecond of its
- * session number.
+ * Key in table `meta`. Its value is the maximum time between the start of a session and the millisecond of its session
+ * number, in milliseconds.
  */
 export const SPILL = 'spill';
 

@@ -11,7 +11,7 @@ import { millisecondOf, numberOf, SPILL } from './database.ts';
 const MAX_TRIED = 2000;
 /** Maximum number of trigrams in a lookup. */
 const MAX_TRIGRAMS = 16;
-/** Columns of the sort orders by value. */
+/** Sort column of each sort order that is not by time. */
 const COLUMNS = { longest: 'dur', largest: 'bytes' } as const;
 
 interface Condition {
@@ -58,8 +58,8 @@ function* listByTime(
        ORDER BY ${id} ${isNewestFirst ? 'DESC' : 'ASC'}`,
     )
     .iterate(...found.values);
-  // The sessions that follow a row started in the millisecond of its number or earlier. In ascending order, they
-  // started at most `spillMs` before this millisecond.
+  // In descending order, all sessions after a row started in the millisecond of the row's session number or earlier. In
+  // ascending order, none of them started more than `spillMs` before this millisecond.
   yield* inOrder(
     numbered(rows),
     (left, right) => (left.order === right.order ? 0 : left.order < right.order === isNewestFirst ? 1 : -1),
@@ -79,8 +79,8 @@ function* listByValue(
 ): Generator<ListedSession> {
   const { order, value = -1 } = ask.after ?? { order: '', value: Infinity };
   const { source, narrowed } = sourceOf(sessions, ask, compiled);
-  // Sessions without a value are last. Without filters, the SQL index has the order of the list. Otherwise, the + keeps
-  // SQLite from using this index, because it would then read all sessions.
+  // Sessions without a value are last. Without filters, the SQL index has the order of the list. With filters, the +
+  // prevents SQLite from using this index: with the index, SQLite would read all sessions.
   const key = `${source === 's' ? '' : '+'}coalesce(s.${column}, -1)`;
   // SQLite uses the SQL index only for the first comparison.
   const behind = { sql: `${key} <= ? AND (${key}, s.ord) < (?, ?)`, values: [value, value, order] };
