@@ -1,7 +1,7 @@
 /**
  * The signed statement next to the segments of an open session, with the lengths and digests of the two spool files.
- * The statement names the recorder, the recording, and the start entry in the published log. Segments may be longer
- * than the statement says; only the signed length is proven.
+ * The statement names the recorder, the recording, and the start entry in the published evidence log. Segments may be
+ * longer than the statement says; only the signed length is proven.
  */
 import { BoundedMap } from '../../bounded-map.ts';
 import { z } from 'zod';
@@ -28,7 +28,7 @@ const CHECKPOINT_SCHEMA = z.strictObject({
   /** Name of the recorder in the bucket: the folder of the segments. */
   recorder: z.string(),
   recording: z.string(),
-  /** Id of the log that contains the start entry of the session, and number of that entry. */
+  /** Id of the evidence log that contains the start entry of the session, and number of that entry. */
   log: z.string().regex(/^[0-9a-f]{32}$/),
   start: z.int().min(0),
   /** SHA-256 of the header line of the cast and of the first line of the journal, with their line feeds. */
@@ -94,12 +94,12 @@ export function versionOf({ modifiedAtMs, bytes, identity = '' }: ObjectStat): s
 export type SignedCheck = (session: OpenSession) => Promise<boolean>;
 
 /**
- * Creates a function that starts the checks of one listing of open sessions. The results for the versions of
- * statements are cached.
+ * Creates a function that starts the checks of one listing of open sessions. The results for the versions of statements
+ * are cached.
  *
  * @param maxReads maximum number of statements without a trusted signature that one listing reads. Further sessions
- * count as unsigned. The next listing continues after the last read name, so forged statements cannot hide genuine ones
- * permanently. Default: all
+ *   count as unsigned. The next listing continues after the last statement that was read, so forged statements cannot
+ *   hide genuine ones permanently. Default: all
  */
 export function createSignedCheck(
   bucket: Bucket,

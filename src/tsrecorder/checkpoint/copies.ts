@@ -23,7 +23,7 @@ export interface CopiesOptions {
   readonly onFailure: () => void;
 }
 
-/** Copies of the open sessions of this recorder in the shared bucket. */
+/** Keeps copies of this recorder's open sessions in the shared bucket. */
 export interface Copies {
   /** Copies new bytes, and removes the copies of sessions that are in the store. */
   update(): Promise<void>;
@@ -53,7 +53,7 @@ type SessionProgress = Record<SegmentKind, Progress> & {
   meta: string | undefined;
 };
 
-/** Creates the copies of a recorder with a shared bucket. */
+/** Returns the object that copies the open sessions of a recorder to its shared bucket. */
 export function createCopies(options: CopiesOptions): Copies {
   const { bucket, recorder, log } = options;
   const progress = new Map<string, SessionProgress>();
@@ -128,8 +128,8 @@ export function createCopies(options: CopiesOptions): Copies {
 }
 
 /**
- * Signs the copied bytes. Does nothing while the session has no durable bytes: at that time, no byte is acknowledged,
- * and the log has no start entry.
+ * Signs the copied bytes. Does nothing while the session has no durable bytes. At that time, no byte is acknowledged,
+ * and the evidence log has no start entry of the session.
  */
 async function sign(
   { bucket, evidence }: CopiesOptions,

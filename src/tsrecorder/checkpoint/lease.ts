@@ -2,10 +2,11 @@
  * Ownership of open sessions in a shared bucket, without locks and without conditional requests.
  *
  * Every recorder writes a signed lease to `.recorders/<name>` four times per lease duration. If the last write is older
- * than the lease duration, the recorder is lost. Another recorder may then replace the lease with a claim that contains
- * its own name, wait, and check that the claim still exists. A recorder that finds a signed claim on its name chooses a
- * new name and copies its sessions again. The bucket then has two copies of these sessions, which is harmless. The age
- * of a lease is the difference between two timestamps of the store, so the clocks of recorders may differ.
+ * than the lease duration, the recorder counts as lost. Another recorder may then replace the lease with a claim, which
+ * contains the name of the claiming recorder. The claiming recorder waits, and checks that the claim still exists. A
+ * recorder that finds a signed claim in place of its own lease chooses a new name and copies its sessions again. The
+ * bucket then has two copies of these sessions, which is harmless. The age of a lease is the difference between two
+ * timestamps of the store, so the clocks of recorders may differ.
  *
  * Anyone with write access to the bucket can write these objects, so only leases and claims with a trusted signature
  * are valid. Sessions under a name without a valid lease are never taken over. An attacker with write access can also
@@ -182,8 +183,8 @@ export class Lease {
   }
 
   /**
-   * True if the time of a lease advanced within a lease duration. A lease with an earlier time does not count, because
-   * an attacker may have restored it.
+   * True if the time in a lease advanced within the last lease duration. A lease with an earlier time does not count,
+   * because an attacker may have restored it.
    */
   #advances({ name, lease: { owner, at } }: Written): boolean {
     const { leaseMs, monotonicMs, nowMs } = this.#options;

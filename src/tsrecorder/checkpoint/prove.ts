@@ -1,7 +1,7 @@
 /**
- * Verifies the copies of an open session. A trusted key must have signed the statement, and the published log of the
- * signing recorder must contain the start of the session. An attacker may have written every object in the bucket, so
- * only signed bytes are valid.
+ * Verifies the copies of an open session. A trusted key must have signed the statement, and the published evidence log
+ * of the signing recorder must contain the start of the session. An attacker may have written every object in the
+ * bucket, so only signed bytes are valid.
  */
 import type { LogEntry } from '../evidence/log-entry.ts';
 import type { Adoption, SessionEvidence } from '../evidence/session-evidence.ts';
@@ -12,7 +12,7 @@ import { recordingId } from '../store/key.ts';
 import { readCheckpoint, type Checkpoint } from './checkpoint.ts';
 import type { OpenSession } from './segments.ts';
 
-/** A session with signed copies and a start entry in the log of the recorder that signed them. */
+/** A session with signed copies, whose start entry is in the evidence log of the recorder that signed the copies. */
 export interface ProvenSession {
   readonly checkpoint: Checkpoint;
   readonly adoption: Adoption;
@@ -31,7 +31,7 @@ export interface ProveOptions {
   readonly bucket: Bucket;
   readonly store: DocumentReader;
   readonly trusted: ReadonlyMap<string, PublicKey>;
-  /** Returns the newest known entry of a log. */
+  /** Returns the newest known entry of an evidence log. */
   readonly evidence: Pick<SessionEvidence, 'witnessed'>;
 }
 
@@ -76,8 +76,8 @@ export async function proveSession(
 }
 
 /**
- * Reads the entries about a session in the log. @returns the number of durable bytes, or the id of the recording if the
- * session ended
+ * Reads the entries about a session in an evidence log. @returns the number of durable bytes, or the id of the
+ * recording if the session ended
  */
 function followCourse(entries: Iterable<LogEntry>, start: number, first: number): number | string {
   let durable = first;

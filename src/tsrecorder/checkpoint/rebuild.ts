@@ -17,8 +17,8 @@ import { readSegments, type OpenSession, type Segment } from './segments.ts';
 
 /**
  * Downloads the signed bytes. The spool is created only after the bytes match their digests.
- * @returns undefined if the spool is complete. If the copies are not those of the signed session, removes the
- * downloaded files and returns the reason
+ * @returns undefined if the spool is complete. If the copies differ from the signed statement or the evidence log,
+ *   removes the downloaded files and returns the reason
  * @throws TailcastError `STORE_FAILED`, or a system error. The caller may retry
  */
 export async function rebuildSpool(
@@ -71,7 +71,7 @@ async function download(
   return read === bytes && content.digest('hex') === sha256 ? undefined : COPIES_CHANGED;
 }
 
-/** Compares the journal with the session, and the header line with the log. */
+/** Compares the journal with the session, and the header line with its digest in the evidence log. */
 async function compareHeader(
   { key }: OpenSession,
   drafts: { readonly cast: string; readonly notes: string },

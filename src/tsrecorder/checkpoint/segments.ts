@@ -67,7 +67,7 @@ const MAX_SIGNED_SESSIONS = 20_000;
 const MAX_UNSIGNED_SESSIONS = 1000;
 /** Maximum number of segments of one spool file. A recorder writes at most one segment per MiB. */
 const MAX_SEGMENTS = 50_000;
-/** Maximum number of statements that are read concurrently. */
+/** Maximum number of signed statements that are read concurrently. */
 const READ_CONCURRENCY = 8;
 
 interface Found extends OpenSession {

@@ -34,7 +34,7 @@ export interface TakeoverOptions {
   readonly bucket: Bucket;
   readonly store: RecordingStore;
   readonly lease: Lease;
-  /** Log of this recorder. `publish` writes all entries to the store. */
+  /** Evidence log of this recorder. `publish` writes all entries to the store. */
   readonly evidence: Pick<SessionEvidence, 'log' | 'publish' | 'witnessed'>;
   /** Public keys of the trusted recorders. Map keys: key id. */
   readonly trusted: ReadonlyMap<string, PublicKey>;
@@ -51,8 +51,8 @@ export interface TakeoverOptions {
 }
 
 /**
- * Time after which a session without proof is checked again, in lease durations. The lost recorder's log, which is part
- * of the proof, may be published late.
+ * Time after which an unproven session is checked again, in lease durations. The evidence log of the lost recorder may
+ * be published late.
  */
 const REMEMBERED_LEASES = 4;
 const NO_LEASE = 'its recorder has no signed lease in the bucket';
@@ -121,7 +121,7 @@ class Takeover {
       if (await lease.isHeldBy(owner)) await lease.forget(owner);
       this.#claims.delete(owner);
     }
-    // Remove the lease of a lost recorder without sessions, because it needs no takeover.
+    // Remove the lease of a lost recorder without sessions, because there is nothing to take over.
     for (const owner of leases.lost) if (!byOwner.has(owner)) await lease.forget(owner);
     this.#forgetClosed(sessions);
     this.#options.onUntrusted(look.untrusted);
@@ -165,7 +165,7 @@ class Takeover {
     return log === this.#options.evidence.log;
   }
 
-  /** Returns the proof of a session that may be taken over, or undefined. */
+  /** Returns the session with its verified statement if it is proven and may be taken over; otherwise undefined. */
   async #proven(session: OpenSession, look: Look): Promise<Proven | undefined> {
     const { bucket, lease } = this.#options;
     const folder = sessionFolder(session.recorder, session.key);
@@ -184,7 +184,7 @@ class Takeover {
     }
     const { log } = found.checkpoint;
     if (isOpen) {
-      // The folder has an earlier name of this recorder. It is removed when the copies under the current name are
+      // The folder has an earlier name of this recorder. Remove the folder after the copies under the current name are
       // signed.
       const isCopied = look.sessions.some(
         ({ recorder, key, proof }) =>
@@ -193,7 +193,7 @@ class Takeover {
       if (this.#isOwn(log) && isCopied) await removeFolder(bucket, folder);
       return undefined;
     }
-    // Skip a session whose recorder is live under another name, because the other recorder still owns the session.
+    // Skip a session whose recorder is live under a new name, because that recorder still owns the session.
     if (!this.#isOwn(log) && look.leases.liveLogs.has(log)) return undefined;
     return { ...found, session };
   }
@@ -205,8 +205,8 @@ class Takeover {
     const known = this.#distrusted.get(folder);
     if (known?.version === version && monotonicMs() - known.atMs < REMEMBERED_LEASES * leaseMs)
       return known.distrust;
-    // Publish the end entries of this recorder first, so that it does not take over sessions that it has already
-    // finished.
+    // Publish the evidence log first. Its end entries prevent this recorder from taking over sessions that it has
+    // already finished.
     await evidence.publish();
     const found = await proveSession(session, this.#options);
     if ('reason' in found) this.#distrust(session, found);

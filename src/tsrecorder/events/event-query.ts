@@ -180,7 +180,7 @@ function parseCursor(
 ): { readonly name: string; readonly end: number } | undefined {
   if (cursor === undefined) return undefined;
   const [, name, end] = /^([^#]+)#(\d{1,16})$/.exec(cursor) ?? [];
-  // Report an error instead of returning the first page, with which a client would never see the later pages.
+  // Report an error. If the response were the first page, a client would never reach the later pages.
   if (name === undefined || batchTime(name) === undefined)
     throw new TailcastError('USAGE', 'the cursor is not valid: start without a cursor');
   return { name, end: Number(end) };

@@ -44,10 +44,10 @@ export type HoldChange = Extract<LogEvent, { kind: 'held' | 'released' }>;
 export type LoggedHold = Pick<HoldChange, 'kind' | 'at'>;
 
 /**
- * Proof of a hold:
- * - `signed`: a statement of a trusted key
- * - `unproven`: a document without a trusted signature
- * - `missing`: the log contains the hold, and the document was removed or replaced
+ * Result of the check of a hold:
+ * - `signed`: a trusted key signed the hold
+ * - `unproven`: the document of the hold has no trusted signature
+ * - `missing`: the evidence log contains the hold, but the document of the hold was removed or replaced
  */
 export type HoldProof = 'signed' | 'unproven' | 'missing';
 

@@ -162,8 +162,8 @@ async function store(
       const sources = { castPath: paths.cast, castBytes, notesPath: notes, notesBytes };
       const isOwnSidecar = (stored: string): boolean =>
         isSidecarOf(stored, recording.id, files, evidence.key);
-      // A recording whose key differs from the key of its upload may be a second copy of the session, so its name gets
-      // the session mark.
+      // If the key of a recording differs from the key of its upload, the store may contain two copies of the session.
+      // The session mark joins them.
       const isSingle = isWhole && key === upload.meta;
       const sessionMark = isSingle ? undefined : mark;
       await into.finish({ key, ...sources, sidecar, isOwnSidecar, sessionMark });
@@ -197,7 +197,7 @@ export function describeUpload(upload: OverUpload, durationSeconds: number | und
 }
 
 /**
- * Returns the place of the upload in its session. If the upload is complete and the uploader still waits for the
+ * Returns the position of the upload in its session. If the upload is complete and the uploader still waits for the
  * confirmation, the upload is the last part of the session.
  */
 function placeOf(upload: OverUpload): { readonly part: SessionPart; readonly isWhole: boolean } {
@@ -210,7 +210,7 @@ function placeOf(upload: OverUpload): { readonly part: SessionPart; readonly isW
   };
 }
 
-/** Returns the place of a recording in its session, from the journal of the recording. */
+/** Returns the position of a recording in its session, from the journal of the recording. */
 export function describePart(meta: SpoolMeta): SessionPart {
   const { number, offset } = meta.part ?? { number: 1, offset: 0 };
   const session = meta.token ?? recordingId(meta);
@@ -226,7 +226,10 @@ function nextKey(key: RecordingKey): RecordingKey {
   return { nodeId: key.nodeId, time: formatTime((parseTime(key.time) ?? 0n) + 1n) };
 }
 
-/** Hashes the files of an upload, and reads the time of its last event and the data for its start entry in the log. */
+/**
+ * Hashes the files of an upload, and reads the time of its last event and the data for its start entry in the evidence
+ * log.
+ */
 async function readFiles(
   upload: OverUpload,
   notes: string | undefined,

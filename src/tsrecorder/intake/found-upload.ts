@@ -10,8 +10,8 @@ import type { UploadSession } from './upload-session.ts';
 export type FoundUpload = Omit<OverUpload, 'clean' | 'awaited' | 'hasOthers' | 'cutReason' | 'endedAt'>;
 
 /**
- * Returns the upload from memory. Call this only if the last commit of the session succeeded, because only then do
- * memory and disk agree.
+ * Returns the upload from memory. Call this only if the last commit of the session succeeded. After a failed commit,
+ * the disk may have other content.
  */
 export async function memorized(session: UploadSession): Promise<FoundUpload | undefined> {
   const { started, durable, oddLines } = session;

@@ -1,7 +1,7 @@
 /**
- * Group commit: one fsync cycle for all sessions. A cycle commits all pending bytes. It starts when a pause since the
- * start of the last cycle is over, or earlier if enough bytes are pending or a user waits for some of them. The first
- * bytes after a quiet time are therefore committed immediately.
+ * Group commit: one fsync cycle for all sessions. A cycle commits all pending bytes. After the start of a cycle, the
+ * next cycle waits until a pause is over. It starts earlier if many bytes are pending, or if a user waits for one of
+ * them. The first bytes after a quiet time are committed immediately.
  */
 
 /** A session with pending bytes. `commit` handles its own failures and never rejects. */
@@ -31,7 +31,7 @@ export interface GroupCommitOptions {
   readonly onCycle?: (durationMs: number) => void;
 }
 
-/** Number of pending bytes of all sessions that starts a cycle before the end of the window. */
+/** If all sessions together have this number of pending bytes, a cycle starts before the end of the window. */
 export const COMMIT_BYTES = 256 * 1024;
 /** Number of files that are synced in parallel. Node.js has four file threads, so at least one stays free for reads. */
 const CONCURRENCY = 3;

@@ -15,7 +15,7 @@ export interface IngestOptions {
   readonly limits: SessionLimits & {
     /**
      * Maximum number of sessions in the spool: open sessions, interrupted sessions that can be continued, and finished
-     * sessions. One node may use at most half of the slots that other nodes leave free.
+     * sessions. One tailnet node may use at most half of the slots that other nodes leave free.
      */
     readonly maxSessions: number;
     /** Maximum number of uncommitted bytes of all sessions together. */

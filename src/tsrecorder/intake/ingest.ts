@@ -68,7 +68,7 @@ export class Ingest {
   readonly #options: IngestOptions;
   readonly #deps: SessionDependencies;
   readonly #entries = new Set<Entry>();
-  /** Counts the sessions of each node. Keys: stable ID of the node. */
+  /** Counts the sessions of each uploading tailnet node. Keys: stable id of the node. */
   readonly #slots = createKeyedCounter();
   readonly #byToken = new Map<string, Entry>();
   /**

@@ -1,6 +1,6 @@
 /**
- * Limits the memory for long lines of all sessions. Short lines do not count, because at any time each session has only
- * a few lines in memory.
+ * Limits the memory for long lines of all sessions. Short lines do not count, because each session has only a few lines
+ * in memory at a time.
  */
 import { TailcastError } from '../../errors.ts';
 import type { KeyedCounter } from '../../keyed-counter.ts';
@@ -9,9 +9,12 @@ import type { KeyedCounter } from '../../keyed-counter.ts';
 const SHORT_LINE_BYTES = 64 * 1024;
 
 export interface LongLinesOptions {
-  /** Number of bytes of long lines in all sessions of a node. Keys: stable node IDs. */
+  /** Number of bytes of long lines in all sessions of a tailnet node. Keys: stable node ids. */
   readonly counter: KeyedCounter;
-  /** Maximum of these bytes. One node may use at most half of the bytes that other nodes leave free. */
+  /**
+   * Maximum number of bytes of long lines in all sessions. One node may use at most half of the bytes that other nodes
+   * leave free.
+   */
   readonly maxBytes: number;
 }
 

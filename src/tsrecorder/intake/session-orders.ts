@@ -1,5 +1,6 @@
 /**
- * Orders about one running session, such as to end, hold or watch it. The recorder sends them to the session's gateway.
+ * Session orders: messages that tell the gateway of a running session to end or hold it, or that a moderator watches
+ * it.
  */
 import { randomUUID } from 'node:crypto';
 import { BoundedMap } from '../../bounded-map.ts';

@@ -26,8 +26,8 @@ export interface Upload {
    */
   end(): Promise<boolean>;
   /**
-   * Called when the connection is closed or the transport gives up. After a call of `end`, `cut` means that the
-   * uploader may not receive the confirmation.
+   * Called when the connection is closed or the transport gives up. If `end` was called before, the uploader might not
+   * have received the confirmation.
    */
   cut(reason: string): void;
 }
@@ -92,8 +92,8 @@ export function asUploadFailure(error: unknown): TailcastError {
 }
 
 /**
- * Returns a key that identifies a session among the sessions of all nodes. Sessions of different nodes have different
- * keys, even if the sessions have the same name.
+ * Returns a key that identifies a session among the sessions of all uploading nodes. Sessions of different nodes have
+ * different keys, even if the sessions have the same name.
  */
 export function tokenOf({ nodeId, token }: UploadOrigin): string | undefined {
   return token === undefined ? undefined : JSON.stringify([nodeId, token]);

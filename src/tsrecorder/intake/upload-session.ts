@@ -128,7 +128,7 @@ export class UploadSession implements Committable {
   /** Number of body bytes that repeat the start of the session and follow the skipped bytes. */
   #preambleBytes = 0;
   #oddLines = 0;
-  /** Stored header line. Undefined after the header line was passed to the log. */
+  /** Stored header line; undefined after the call of `onDurable` that records it in the evidence log. */
   #header: Uint8Array | undefined;
   /** Resolves when all earlier positions are in the evidence log and confirmed. */
   #confirming: Promise<void> | undefined;

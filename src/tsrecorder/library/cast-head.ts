@@ -50,9 +50,9 @@ export function decodeHeader(line: Uint8Array): string {
 }
 
 /**
- * Checks the header of an upload and adds `dstNode` and `dstNodeID`, the node of the uploader. If the header already
- * has these keys, their values are replaced. All other bytes stay the same, which preserves unknown keys and 64-bit
- * integers.
+ * Checks the header of an upload, and adds the name and the id of the uploading tailnet node (`dstNode`, `dstNodeID`).
+ * If the header already has these keys, their values are replaced. All other bytes stay the same, which preserves
+ * unknown keys and 64-bit integers.
  *
  * @returns the line to store, with a line feed at its end
  * @throws TailcastError `UPLOAD_MALFORMED` if the line is not an asciicast header
@@ -107,8 +107,8 @@ function readHead(header: ParsedCastHeader): CastHead {
             container: kubernetes.Container,
           },
         }),
-    // Uploaders choose the name in the header, so accept only valid names. In an access mark, an invalid name could
-    // look like a cluster and a namespace.
+    // Uploaders choose the cluster name in the header, so accept only valid names. In an access mark, an invalid name
+    // could look like a cluster and a namespace.
     ...(typeof cluster === 'string' && CLUSTER_NAME.test(cluster) ? { cluster } : {}),
     ...(connectionID === '' ? {} : { connectionId: connectionID }),
     ...(auditId === undefined ? {} : { auditId: typeof auditId === 'string' ? auditId : '' }),

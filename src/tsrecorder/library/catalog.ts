@@ -1,7 +1,7 @@
 /**
- * The catalogue of recordings. The store and the spools are the source of every response. Only listings of the store
- * are kept in memory, and descriptions of recordings up to the size of the cache. An index makes responses faster
- * without changing them.
+ * The catalogue of recordings. The store and the spools are the source of every response. The catalogue keeps only
+ * listings of the store and a limited number of descriptions in memory. An index makes responses faster without
+ * changing them.
  */
 import { z } from 'zod';
 import { TailcastError, errorText } from '../../errors.ts';

@@ -14,7 +14,7 @@ import type { SessionPart } from './session-part.ts';
 export interface DescribedPart {
   readonly entry: CatalogEntry;
   readonly part: SessionPart;
-  /** Mark of the session; undefined if no recorder has computed it. */
+  /** Session mark; undefined if no recorder has computed it. */
   readonly mark?: string;
   /** True if a trusted key signed the position of the part in its session. The content may still be unverified. */
   readonly isPlaceProven?: boolean;

@@ -61,7 +61,7 @@ async function* followSpool(
   }
 }
 
-/** Properties of a cast that a player cannot display without changes. */
+/** Reasons to convert a cast before a player displays it. */
 export interface Presentation {
   readonly rowsFirst: boolean;
   /**

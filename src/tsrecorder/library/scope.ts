@@ -7,7 +7,7 @@ import { createLoopTurns, sortInTurns } from '../../async/loop-turns.ts';
 import { ruledNamespaces } from '../../search/search-index.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 
-/** All recordings, or the recordings with at least one of these marks. */
+/** All recordings, or the recordings with at least one of these access marks (see {@link marksOf}). */
 export type Scope = 'everything' | readonly string[];
 
 /** A recording in an index of access marks. */
@@ -23,8 +23,8 @@ const CONCURRENCY = 32;
 export type MarkedFacts = Pick<Recording, 'cluster' | 'kubernetes' | 'source'>;
 
 /**
- * Returns `cluster:<name>`, `namespace:<name>`, `namespace:<cluster>/<name>`, `user:<login>`, and the tags
- * (`tag:<name>`) of the source of a session.
+ * Returns the access marks of a session: `cluster:<name>`, `namespace:<name>`, `namespace:<cluster>/<name>`,
+ * `user:<login>`, and the tags of its source (`tag:<name>`).
  */
 export function marksOf({ cluster, kubernetes, source }: MarkedFacts): readonly string[] {
   return [
@@ -65,7 +65,7 @@ export interface ScopeIndex<T extends Marked> {
 }
 
 /**
- * Creates an index by access mark. The marks of a recording never change, so the index reads them only once.
+ * Creates an index by access mark. The access marks of a recording never change, so the index reads them only once.
  *
  * @param describe returns the recording, or undefined for a missing or unreadable one. Restricted viewers do not see
  *   such a recording

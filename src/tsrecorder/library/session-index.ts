@@ -10,8 +10,9 @@ export interface PendingIds extends Iterable<string> {
 /** An index of sessions, which returns them in the order of a list of recordings. */
 export interface SessionIndex {
   /**
-   * Returns the recordings whose current version is not in the index, or undefined if the recorder does not know them
-   * yet. All other recordings of the store are in the index.
+   * Returns the recordings whose current version is not in the index. All other recordings of the store are in the
+   * index. Returns undefined if these recordings are unknown, for example before the first comparison of index and
+   * store.
    */
   pending(): PendingIds | undefined;
   /** Called with recordings that are new or changed in the store. */

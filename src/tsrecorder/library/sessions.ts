@@ -99,9 +99,8 @@ class StoredCandidate implements Candidate {
 }
 
 /**
- * Returns the candidate with a `describe` that returns undefined unless the current content is within the scope. The
- * check is necessary because the index of access marks may have read an earlier object with the same id, which another
- * program has replaced.
+ * Returns a copy of the candidate whose `describe` checks the scope again, and returns undefined for content outside
+ * the scope. The index of access marks may have read an earlier object, which another program has replaced.
  */
 export function candidateWithin(scope: readonly string[], candidate: Candidate): Candidate {
   const { key, id, order, mark, stored, others } = candidate;
@@ -214,7 +213,7 @@ export async function describeCandidate(candidate: Candidate): Promise<CatalogEn
 }
 
 /**
- * Describes a session with one visible upload. The description states the missing bytes. It also states the place of
+ * Describes a session with one visible upload. The description states the missing bytes. It also states the position of
  * the upload in its session, so that a viewer who may see the other uploads can join them.
  */
 async function asSession(

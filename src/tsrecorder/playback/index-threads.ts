@@ -73,7 +73,7 @@ export function createIndexThreads(): IndexThreads {
 }
 
 function startThread(): Worker {
-  // Capture the output of the thread, so that a parser cannot write to the log of the recorder.
+  // Capture the output of the thread, so that a parser cannot write to the process log of the recorder.
   const thread = new Worker(THREAD, { resourceLimits: RESOURCE_LIMITS, stdout: true, stderr: true });
   thread.stdout.resume();
   thread.stderr.resume();

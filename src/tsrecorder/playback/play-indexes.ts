@@ -338,8 +338,8 @@ interface Covered {
 function coveredOf(entry: CatalogEntry): Covered {
   const { recording, version, identity = '' } = entry;
   if (version !== undefined) {
-    // Writers of the store can choose length and time of another cast, but not its identity. A hash, because a version
-    // with many parts would be too long for a file name.
+    // A program with write access to the store can give another cast the same length and time, but not the same
+    // identity. Use a hash, because a version with many parts would be too long for a file name.
     const content = hash('sha256', `${version} ${identity}`).slice(0, HASH_DIGITS);
     return { name: encodeURIComponent(`${recording.id}~${content}`), bytes: castBytes(entry) };
   }

@@ -1,6 +1,6 @@
 /**
- * Executes a retention plan. A recording is removed only after the log entry about its removal is in the store. Held
- * recordings are not removed.
+ * Executes a retention plan. A recording is removed only after the evidence-log entry about its removal is in the
+ * store. Held recordings are not removed.
  */
 import { forEachConcurrent } from '../../async/for-each-concurrent.ts';
 import { errorText } from '../../errors.ts';
@@ -51,7 +51,7 @@ const MAX_KNOWN_USERS = 200_000;
 
 /** Maximum number of unproven holds that one run writes to the process log. */
 const MAX_REPORTED = 20;
-/** Maximum number of bytes by which the counted size of an archive exceeds the size of its contents. */
+/** Maximum number of bytes by which the counted size of an archive may exceed the size of its contents. */
 const MAX_ARCHIVE_EXTRA = 4096;
 
 const UNPROVEN_HOLD =
@@ -121,7 +121,7 @@ export function startRetention(options: RetentionOptions): Retention {
   };
 }
 
-/** A plan with the proof of each hold. */
+/** A plan that states for each held recording whether the hold is signed ({@link HoldProof}). */
 export interface ShownRetentionPlan extends RetentionPlan {
   readonly held: readonly (PlannedRemoval & { readonly hold: HoldProof })[];
 }
@@ -156,9 +156,9 @@ export async function planStoreRetention(
  * If a part of a session has a hold, plans again with a hold for the other parts that would be removed. Reads only the
  * sidecars of recordings that have a hold or would be removed.
  *
- * @param proofs proofs of the holds, with recording ids as map keys
+ * @param proofs check results of the holds, with recording ids as map keys
  * @param planWith returns the plan for the given holds
- * @returns the plan, and the proofs of all holds, including holds of other parts
+ * @returns the plan, and the check results of all holds, including holds of other parts
  */
 async function planSessions(
   store: RecordingStore,
@@ -293,9 +293,9 @@ async function sizeOf(
  * Applies the policy once.
  *
  * @param signal if it aborts, the run stops before the next recording
- * @param loggedHolds reads the holds in the logs of the store
- * @throws TailcastError `STORE_FAILED`, or the reason of `signal`. If the run fails, the log already contains the
- * removals that preceded the failure
+ * @param loggedHolds reads the holds in the evidence logs of the store
+ * @throws TailcastError `STORE_FAILED`, or the reason of `signal`. If the run fails, the evidence log already contains
+ *   the removals before the failure
  */
 export async function applyRetention(
   options: RetentionOptions,
@@ -328,7 +328,7 @@ export async function applyRetention(
   return plan;
 }
 
-/** Logs new holds and releases, and reports unproven holds. @returns all holds */
+/** Adds new holds and releases to the evidence log, and reports unproven holds. @returns all holds */
 async function settleHolds(
   { store, evidence, trusted, onUnprovenHolds, log }: RetentionOptions,
   loggedHolds: LoggedHolds,
@@ -355,9 +355,10 @@ async function settleHolds(
 }
 
 /**
- * Returns the holds and releases that the logs of the store contain and the log of this recorder does not, for stored
- * recordings only. Another recorder may have logged a hold before its document was removed. If the recorder lost its
- * spool, its earlier log may contain holds that are missing in its current log.
+ * Returns the holds and releases of stored recordings that are newer in the evidence logs of the store than in the
+ * evidence log of this recorder. One case is a hold of another recorder, if the document of the hold was removed later.
+ * Another case is a recorder that lost its spool: its earlier evidence log may contain holds that are missing in its
+ * current one.
  */
 async function newerHolds(
   store: RecordingStore,

@@ -57,7 +57,7 @@ export interface PlannedRemoval extends KeptRecording {
 
 /** Changes that one run of retention makes. */
 export interface RetentionChanges {
-  /** In this order: recordings that are too old, recordings without a trusted signature, and other recordings. */
+  /** Recordings to remove, in this order: too old, without a trusted signature, and others. */
   readonly remove: readonly PlannedRemoval[];
   /** Recordings that would be removed without their hold. */
   readonly held: readonly PlannedRemoval[];

@@ -28,7 +28,7 @@ interface KnownFolder<T> {
 
 /** Lister of one store directory. */
 export interface DiskLister {
-  /** Lists all recordings. Calls that wait at the same time get the same list, which is read after all of them. */
+  /** Lists all recordings. Waiting calls share one list, which is read after the last of these calls. */
   list(): Promise<readonly StoredRecording[]>;
   /**
    * Returns the session mark of a recording. Uses the last list, so that the removal of thousands of recordings reads

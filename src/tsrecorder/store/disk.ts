@@ -49,7 +49,7 @@ export async function createDiskStore(
   } = {},
 ): Promise<RecordingStore> {
   const syncEntries = createDirectorySync();
-  /** Folders of nodes whose directory entries are durable. */
+  /** Node folders whose directory entries are durable. */
   const folders = new Set<string>();
   const files = createDiskFiles(directory, options.onRefused ?? (() => undefined));
   const lister = createDiskLister(directory, options.nowMs ?? Date.now, (path) => files.report(path));
@@ -111,7 +111,7 @@ export async function createDiskStore(
   async function removeRecording(key: RecordingKey): Promise<void> {
     for (const kind of ['cast', 'notes', 'sidecar'] as const) await removeInside(files, pathOf(key, kind));
     await syncEntries(join(directory, encodeNodeId(key.nodeId))).catch((error: unknown) => {
-      // The folder is missing if the node has never stored a recording.
+      // The folder is missing if no recording of the node was ever stored.
       if (!isSystemError(error, 'ENOENT')) throw error;
     });
     const mark = await lister.markOf(recordingId(key));

@@ -126,7 +126,7 @@ export class S3Bucket implements Bucket {
   async sweepUploads(olderThanMs: number): Promise<number> {
     let swept = 0;
     const { bucket, prefix } = this.#settings;
-    // Request the first page until it contains no old upload, because aborted uploads disappear from the list.
+    // Request the first page again until it contains no old upload, because aborted uploads disappear from the list.
     for (let more = true; more;) {
       const request = new ListMultipartUploadsCommand({ Bucket: bucket, Prefix: prefix });
       const { Uploads = [], IsTruncated } = await this.#connection

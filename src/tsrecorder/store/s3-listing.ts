@@ -19,7 +19,7 @@ import {
 } from './key.ts';
 import { isSameObject, type StoredRecording } from './store.ts';
 
-/** Number of nodes that are listed in parallel. */
+/** Number of node folders that are listed in parallel. */
 const LIST_CONCURRENCY = 8;
 
 export interface S3ListingOptions {
@@ -46,7 +46,7 @@ export class S3Listing {
   #fullAt: number | undefined;
   /** Number of changes since the start. If this number changes during a full list, the list is obsolete. */
   #generation = 0;
-  /** Lists all recordings. Calls that wait at the same time get the same list, which is read after all of them. */
+  /** Lists all recordings. Waiting calls share one list, which is read after the last of these calls. */
   readonly list = createSharedStep(createSequence(), () => this.#list());
 
   constructor(options: S3ListingOptions) {
@@ -139,7 +139,7 @@ interface NodeObjects {
 }
 
 interface NodeBefore {
-  /** First second of the objects, as at the start of their names. */
+  /** First second to list, in the format of the times in object names. */
   readonly start: string;
   /** Recordings in the order of their names. */
   readonly before: readonly StoredRecording[];
