@@ -105,7 +105,7 @@ function isConstrainedTo(rules: readonly Rule[], resource: string): boolean {
 /** True if a rule contains only rights that every account has or that the gateway needs. */
 function isHarmless({ verbs, resources }: Rule): boolean {
   if (resources.every((resource) => /^self(subject|node)/.test(resource))) return true;
-  // Rights to act while impersonating a user are not rights of the account itself.
+  // With constrained impersonation, `impersonate-on:` rights apply only to actions as the impersonated user.
   if (verbs.every((verb) => verb.startsWith('impersonate-on:'))) return true;
   if (resources.every((resource) => /^accessrequests(?:\/status)?$/.test(resource))) return true;
   const impersonates = verbs.every((verb) => verb === 'impersonate' || verb === CONSTRAINED);

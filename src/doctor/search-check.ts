@@ -3,7 +3,7 @@ import { errorText } from '../errors.ts';
 import { failed, ok, skipped, type Check } from './checks.ts';
 
 export interface SearchFacts {
-  /** Location of the search index, which messages name; undefined if no spool directory is known. */
+  /** Location of the search index, for messages; undefined if no spool directory is known. */
   readonly place: string | undefined;
   /** Reads the index in the same way as the recorder. @returns true if the index contains a session */
   readonly read: (place: string) => Promise<boolean>;

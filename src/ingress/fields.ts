@@ -47,7 +47,7 @@ export function fieldsForService({ raw, authority, secure, peer, identity }: Req
   return ['host', authority, ...own.flat(), ...trailers, ...forwarded.flat(), ...identityFields(identity)];
 }
 
-/** Returns identity headers as in tailscaled, but without the profile picture. Tagged nodes get no such headers. */
+/** Returns the same identity headers as tailscaled, except the profile picture. Tagged nodes get no such headers. */
 function identityFields(identity: Identity): FieldList {
   if (identity.kind !== 'user') return [];
   return Object.entries({

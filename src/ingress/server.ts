@@ -134,8 +134,8 @@ class Serving implements IngressServer {
       if (this.#over.signal.aborted) return void socket.destroy();
       const leave = this.#connections.takeShare(address, this.#options.maxConnections ?? MAX_CONNECTIONS);
       if (leave === undefined) return void socket.destroy();
-      // TLS, listener, server, session and pipeline listen for the close event. Together they need more than the ten
-      // listeners after which Node.js warns of a leak.
+      // TLS, server, session and pipeline each add listeners for the close event. Node.js would warn of a leak after
+      // ten listeners.
       socket.setMaxListeners(20);
       this.#sockets.add(socket);
       socket.once('close', () => {

@@ -67,7 +67,7 @@ export async function relay(
   }
 }
 
-/** Returns the viewer as the tailnet identifies them. Does not use headers of the request. */
+/** Returns the viewer's identity in the tailnet. Does not use headers of the request. */
 function namedViewerOf(
   { identity }: Pick<Caller, 'identity'>,
   { peer }: Pick<InboundRequest, 'peer'>,

@@ -23,8 +23,8 @@ export type ParentKind =
 
 export interface ClusterView {
   /**
-   * Returns the resources of one kind; of Services, Ingresses and Gateways only those that request a proxy or already
-   * have a proxy. Undefined if the settings disable this kind.
+   * Returns the resources of one kind. For Services, Ingresses and Gateways, returns only the resources that request a
+   * proxy or already have one. Undefined if the settings disable this kind.
    */
   parents(kind: ParentKind): Promise<readonly KubeObject[] | undefined>;
   /** Returns objects with these labels in the operator's namespace. */

@@ -47,7 +47,7 @@ const sliceSchema = z.object({
 
 /**
  * Maximum length of a domain name. A limit is necessary, because the proxy's pod writes the name of an exposed Service
- * into a Secret.
+ * into a Secret, and a compromised pod could write any text.
  */
 const MAX_NAME = 253;
 

@@ -51,7 +51,7 @@ export interface ServiceOwner {
  * stays unchanged.
  *
  * @param wanted.field field of the resource that determines the name, for the error message
- * @param isFree returns true if the wanted owner may have the existing Service.
+ * @param isFree returns true if `wanted.owner` may own the existing Service.
  */
 export function decideService(
   wanted: Pick<TailnetService, 'name' | 'tags' | 'ports'> & {
@@ -119,7 +119,7 @@ export function isServiceOfGroup(service: TailnetService, uid: string): boolean 
   return owners.length === 1 && owners[0]?.resource?.uid === uid;
 }
 
-/** Returns the owners of a Tailscale Service, as messages name them. */
+/** Returns the owners of a Tailscale Service, as text for messages. */
 function ownerShown(service: TailnetService): string {
   const shown = (ownersOf(service) ?? []).map(({ operatorID, resource }) =>
     resource === undefined

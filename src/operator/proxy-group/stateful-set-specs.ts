@@ -1,6 +1,7 @@
 /**
- * The StatefulSet of a ProxyGroup of gateways. The stock tailscale container forwards port 443 of its node, and of the
- * group's Tailscale Service, to the gateway with a PROXY header that names the caller. Pure.
+ * The StatefulSet of a ProxyGroup of gateways. The stock tailscale container forwards connections to the gateway: those
+ * to port 443 of its node, and those to port 443 of the group's Tailscale Service. A PROXY header names the caller.
+ * Pure.
  */
 import type { V1Container, V1EnvVar, V1Volume } from '@kubernetes/client-node';
 import type { SpecOptions } from '../workload/workload.ts';

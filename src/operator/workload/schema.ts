@@ -40,7 +40,10 @@ export const conditionSchema = z.object({
   observedGeneration: z.number().optional(),
 });
 
-/** Status of which only the conditions are parsed. Other fields are kept, so that a write can be skipped. */
+/**
+ * Schema of a status: only the conditions are parsed. Other fields are kept, so that the operator can compare them with
+ * the new status and skip an unnecessary write.
+ */
 export const statusSchema = z.looseObject({ conditions: z.array(conditionSchema).default([]) }).prefault({});
 
 /** Schema for a value of a core type, which is passed on unchanged, because the API server has already validated it. */

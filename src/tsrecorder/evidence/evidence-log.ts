@@ -46,7 +46,7 @@ export interface EvidenceLogOptions {
   readonly publishMs: number;
   /** Minimum interval at which the unpublished entries are copied to the store, in milliseconds. */
   readonly tailMs: number;
-  /** Interval between reads of the heads of other logs, in milliseconds. */
+  /** Interval between reads of the newest entries of other evidence logs, in milliseconds. */
   readonly witnessMs: number;
   /** Called when publishing failed. The log retries. */
   readonly onFailure: () => void;

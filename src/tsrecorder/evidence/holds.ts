@@ -187,8 +187,8 @@ async function nextStatement(
 ): Promise<HoldChange | undefined> {
   const before = await readHold(store, recording, trusted);
   const last = typeof before === 'object' ? before : undefined;
-  // Ignore a hold that is older than the log, because an attacker may have restored it. Recorders ignore such a hold
-  // too.
+  // Ignore a hold that is older than the last statement about this recording in the evidence log, because an attacker
+  // may have restored the hold. Recorders ignore such a hold too.
   if (kind === 'held' && last?.kind === 'held' && last.at >= (logged?.at ?? '')) return undefined;
   // Recorders ignore a statement that is older than the one in the document or in the log. The new statement must
   // therefore have a later time, even if the clock is behind.

@@ -216,7 +216,7 @@ function isSigned(log: string, { byId }: KeyRing, first: number, segment: Parsed
   );
 }
 
-/** Checks that the logs still contain every head that an observer saw. */
+/** Checks that the evidence logs still contain every last entry (*head*) that an observer saw. */
 export function checkHeads(
   logs: ReadonlyMap<string, ReadLog>,
   heads: readonly SeenHead[],
@@ -242,7 +242,7 @@ export interface SeenHead {
   readonly by: string;
 }
 
-/** Returns the heads of other logs that each log contains. Only signed entries count. */
+/** Returns the last entries (heads) of other evidence logs that each log contains. Only signed entries count. */
 export function witnessedHeads(logs: ReadonlyMap<string, ReadLog>): readonly SeenHead[] {
   return [...logs.values()].flatMap(({ log, entries, signed }) =>
     [...entries.values()].flatMap(({ n, event }) =>

@@ -23,7 +23,7 @@ export interface VerifyOptions {
   readonly store: VerifiedStore;
   /** Keys of the verifier. If empty, the keys come from the store. */
   readonly keys: readonly PublicKey[];
-  /** Heads that the verifier saved earlier. */
+  /** Last entries (heads) of the evidence logs that the verifier saved earlier. */
   readonly checkpoint: readonly LogHead[];
   /** Current time in milliseconds since the epoch. */
   readonly nowMs: number;
@@ -62,7 +62,7 @@ export interface VerifyReport {
   readonly unfinished: number;
   /** Number of recordings that were removed according to the log. */
   readonly removed: number;
-  /** Head of each log, for comparison in a later verification. */
+  /** Last entry (head) of each evidence log, for comparison in a later verification. */
   readonly heads: readonly LogHead[];
   /** Recordings that start in the middle of their sessions, and other parts of these sessions. */
   readonly parts: readonly VerifiedPart[];
@@ -194,7 +194,7 @@ export function parseCheckpoint(text: string): readonly LogHead[] | undefined {
   return checkpointSchema.safeParse(jsonOrUndefined(text)).data?.heads;
 }
 
-/** Encodes log heads as JSON for a later verification. */
+/** Encodes the last entries (heads) of evidence logs as JSON for a later verification. */
 export function encodeCheckpoint(heads: readonly LogHead[], time: string): string {
   return `${JSON.stringify({ time, heads }, undefined, 2)}\n`;
 }

@@ -16,8 +16,8 @@ export function viewerNameOf(request: FastifyRequest): string | undefined {
 }
 
 /**
- * Identifies the viewer, and counts the request until its response ends. If a gateway named the viewer, names the
- * viewer in the response, because a gateway forwards only such responses.
+ * Identifies the viewer, and counts the request until its response ends. If a gateway named the viewer, the response
+ * repeats the viewer's node ID. The gateway forwards only responses with this ID.
  */
 export async function viewerOf(
   access: ViewerAccess,
