@@ -54,14 +54,14 @@ const FRAME_WORK = 64;
 const RETRY_AFTER_BYTES = 32 * 1024;
 const WRITE_LENGTH = 128 * 1024;
 /**
- * Maximum number of marks of each kind. The limit is separate for each kind, so that output with many marks cannot
+ * Maximum number of marks of each kind. The limit is separate for each kind, so that many marks of another kind cannot
  * displace the marks of missing output.
  */
 const MAX_MARKS = 1000;
 const MAX_MARK_TEXT = 200;
 /** Units of `WorkBudget` per cell of a thumbnail. */
 const THUMBNAIL_WORK = 20;
-/** Maximum fraction of characters in text output that do not occur in text. Above it, the output counts as binary. */
+/** Maximum fraction of characters that {@link countOdd} counts. Output with a larger fraction counts as binary. */
 const BINARY_SHARE = 0.05;
 const MIN_BINARY = 64;
 

@@ -58,8 +58,8 @@ export function parseManifest(text: string): BundleManifest | undefined {
 }
 
 /**
- * Returns a sentence that says how many bytes of the session precede this recording and are therefore not in the
- * bundle, or undefined if the recording contains the beginning of the session. The data comes from the signed sidecar.
+ * Returns a sentence that states how many bytes are missing at the beginning of the session. Returns undefined if the
+ * recording contains the beginning. The data comes from the signed sidecar.
  */
 export function missingBeginning(sidecar: unknown): string | undefined {
   const part: unknown = isRecord(sidecar) ? sidecar['part'] : undefined;

@@ -19,7 +19,7 @@ export function addAlerts(program: Command, context: CommandContext, outcome: { 
     .addHelpText(
       'after',
       '\nExit code: 0 all checks passed, 1 a check failed. The command creates no alerts.\nIt prints matches ' +
-        'that you may see at the recorder. A webhook gets alerts that its viewer may see.',
+        'that you may see at the recorder. A webhook with a viewer gets only alerts that this viewer may see.',
     )
     .action(async (file: string, rules: readonly string[], options: Record<string, unknown>) => {
       const { testAlerts } = await import('./alerts.ts');

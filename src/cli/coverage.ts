@@ -59,11 +59,11 @@ export interface UntiedRecording extends Omit<RecordedSession, 'isImpersonated'>
 }
 
 /**
- * Matches sessions and recordings by the gateway's session id: the audit id, the audit extra, and `connectionID` of the
- * recording. An audit id proves little, because clients can send audit ids and the API server accepts them. The
- * recording must therefore also have the same target. If the gateway impersonated the user, the recording must have the
- * same user. If several sessions have the id of a recording, the recording covers only the first one, because a client
- * cannot send an id before the recorded session has used it. Pure.
+ * Matches sessions and recordings by the gateway's session id. An audit event contains this id as its audit id or in an
+ * audit extra. A recording contains it as `connectionID`. An audit id proves little, because clients can send audit ids
+ * and the API server accepts them. The recording must therefore also have the same target. If the gateway impersonated
+ * the user, the recording must have the same user. If several sessions have the id of a recording, the recording covers
+ * only the first one, because a client cannot send an id before the recorded session has used it. Pure.
  */
 export function compareCoverage(
   sessions: Iterable<AuditedSession>,

@@ -1,4 +1,4 @@
-/** `tailcast report`: lists access requests and their use, from the signed log of a recorder. */
+/** `tailcast report`: lists access requests and their use, from the signed access events of a recorder. */
 import { z } from 'zod';
 import type { CommandContext } from '../config/command-context.ts';
 import { TailcastError } from '../errors.ts';

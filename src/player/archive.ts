@@ -172,7 +172,7 @@ export async function readHits(
   return body;
 }
 
-/** Keys of the facets: fields of which the page shows common values. */
+/** Keys of the facets: fields whose common values the page shows. */
 export const FACETS = ['user', 'cluster', 'ns', 'kind', 'state', 'result', 'trust'] as const;
 
 /** Returns for each facet the most common values among the sessions that match a query, with their counts. */

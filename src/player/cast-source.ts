@@ -76,7 +76,8 @@ async function readRange(
   const bytes = new Uint8Array(await response.arrayBuffer());
   if (response.status !== 206) return { bytes: bytes.subarray(start, end), total: bytes.length };
   const total = Number(/\/(\d+)$/.exec(response.headers.get('content-range') ?? '')?.[1] ?? Number.NaN);
-  if (!Number.isSafeInteger(total)) throw new Error('The recorder’s answer is not a part of a recording.');
+  if (!Number.isSafeInteger(total))
+    throw new Error('The response of the recorder is not a part of a recording.');
   return { bytes, total };
 }
 

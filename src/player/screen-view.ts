@@ -9,8 +9,8 @@ import type { Emulator } from '../screen/terminal.ts';
 import type { ScreenSize } from '../terminal/size.ts';
 
 /**
- * Size of the text, in pixels or as a rule. `whole`: the complete screen fits. `auto`: like `whole`, but never smaller
- * than a readable size. `width` and `height`: the screen fills the available width or height.
+ * Size of the text, in pixels or as a sizing rule. `whole`: the complete screen fits. `auto`: like `whole`, but never
+ * smaller than a readable size. `width` and `height`: the screen fills the available width or height.
  */
 export type ScreenFit = 'whole' | 'auto' | 'width' | 'height' | number;
 

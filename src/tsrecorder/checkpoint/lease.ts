@@ -150,7 +150,7 @@ export class Lease {
     return kept && !slow;
   }
 
-  /** Reads all leases. Call {@link renew} immediately before. */
+  /** Reads all leases. Call {@link renew} immediately before this method. */
   async read(): Promise<Leases> {
     const written: Written[] = [];
     let nowMs: number | undefined;

@@ -2,15 +2,14 @@
  * Names and order of the objects that contain open sessions. If the machine of a recorder is lost, the objects lack
  * only the last seconds of each session.
  *
- * ```
- * .open/<recorder>/<recording id>/notes-000000000000000   journal of the spool from that byte on
+ * ``` .open/<recorder>/<recording id>/notes-000000000000000   journal of the spool from that byte on
  * .open/<recorder>/<recording id>/cast-000000000000000    cast of the spool from that byte on
  * .open/<recorder>/<recording id>/proof                   signed lengths and digests of both files, see `checkpoint.ts`
  * .recorders/<recorder>                                   signed, written four times per lease duration: see `lease.ts`
  * ```
  *
- * A small segment is rewritten with new bytes until it is large enough. Then the next segment starts. Joined in the
- * order of their names, the segments are the two files of the spool.
+ * A small segment is rewritten with new bytes until it is large enough. Then the next segment starts. If the segments
+ * are joined in the order of their names, the result is the two files of the spool.
  */
 import { forEachConcurrent } from '../../async/for-each-concurrent.ts';
 import type { Bucket, BucketObject } from '../store/bucket.ts';

@@ -1,5 +1,5 @@
 /**
- * Splits an upload into lines for the `.cast` file and the sidecar.
+ * Splits an upload into lines for the `.cast` file and the notes.
  *
  * A line that starts with `{` is an object (the header or an annotation). The splitter returns complete objects. All
  * other lines are cast text, which the splitter returns in chunks without buffering, so that long lines need no memory.

@@ -83,7 +83,7 @@ export interface SessionDependencies {
   readonly issueTime: () => string;
   /** True if all sessions together have too many uncommitted bytes. */
   readonly isFull: () => boolean;
-  /** Called after the header. From then on, the session has a key. */
+  /** Called when the header line is complete. From then on, the session has a key. */
   readonly onStarted: (key: SpoolMeta, origin: UploadOrigin) => void;
   /**
    * Called when bytes of the body are durable. `header` is the stored header line in the first call, later undefined.

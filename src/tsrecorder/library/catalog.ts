@@ -178,7 +178,7 @@ export class Catalog {
     return (await this.#listings.recent()).all;
   }
 
-  /** Lists the store before the first request, so that this request is fast. */
+  /** Lists the store at the start, so that the first request of a viewer is fast. */
   prepare(log: Pick<Logger, 'warn'>): void {
     this.#listings
       .prepare()

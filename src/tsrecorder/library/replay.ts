@@ -71,7 +71,9 @@ export interface Presentation {
   readonly withoutTerminal: boolean;
 }
 
-/** Returns the reasons why players need a changed cast of a recording, or undefined if the stored cast suits them. */
+/**
+ * Returns the reasons to convert the cast of a recording for players, or undefined if players support the stored cast.
+ */
 export function presentationOf({ recording, resizeOrder }: CatalogEntry): Presentation | undefined {
   const rowsFirst = resizeOrder === 'rowsFirst';
   const withoutTerminal = recording.width === 0 || recording.height === 0;

@@ -58,7 +58,7 @@ export function includesMarks(scope: Scope, marks: readonly string[]): boolean {
   return scope === 'everything' || marks.some((mark) => scope.includes(mark));
 }
 
-/** Finds recordings by their marks. The time of a search depends only on the number of results. */
+/** Finds recordings by their access marks. The time of a search depends only on the number of results. */
 export interface ScopeIndex<T extends Marked> {
   /** Returns the recordings within a scope, newest first. */
   within(scope: readonly string[]): Promise<readonly T[]>;

@@ -18,7 +18,7 @@ export interface SessionIndex {
   /** Called with recordings that are new or changed in the store. */
   changed(ids: readonly string[]): void;
   /**
-   * @param owner owner of the request; owners take turns
+   * @param owner owner of the request; the index serves the owners in turn
    * @throws TailcastError `SEARCH_BUSY`, `SEARCH_UNAVAILABLE`
    */
   list(ask: ListAsk, owner?: string): Promise<ListedSessions>;

@@ -1,11 +1,11 @@
 /**
  * Sessions with several uploads.
  *
- * A gateway that loses its recorder continues at another recorder, from the last acknowledged byte. The other
- * recorder lacks the earlier bytes, so it starts a separate recording, a *part*. The part repeats the header line and
- * stores its offset in the session. Parts may overlap, because an acknowledgement of durable bytes may get lost.
- * Overlapping bytes are equal, because all parts are copies of one stream. A reader with access to all parts shows
- * one recording: see `join-parts.ts`.
+ * A gateway that loses its recorder continues at another recorder, from the last acknowledged byte. The other recorder
+ * lacks the earlier bytes, so it starts a separate recording, a *part*. The part repeats the header line, and stores
+ * the offset of the part in the session. Parts may overlap, because an acknowledgement of durable bytes may get lost.
+ * Overlapping bytes are equal, because all parts are copies of one stream. A reader with access to all parts shows one
+ * recording: see `join-parts.ts`.
  */
 import { hash } from 'node:crypto';
 import { z } from 'zod';

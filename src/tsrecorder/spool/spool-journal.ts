@@ -30,8 +30,8 @@ const META_SCHEMA = z.object({
   storedHeaderBytes: z.number(),
 });
 /**
- * The first line. It contains the lengths of the uploaded header line and of the stored header line, because these
- * lengths differ, and offsets in the upload count the uploaded line.
+ * The first line. It contains two lengths of the header line, as uploaded and as stored. Offsets in the upload count
+ * the uploaded length.
  */
 export type SpoolMeta = z.infer<typeof META_SCHEMA>;
 

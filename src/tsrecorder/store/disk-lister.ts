@@ -1,7 +1,7 @@
 /**
- * Lists the recordings in a directory. Open pages request the list every few seconds, so the lister does not read
- * unchanged folders again. If nothing changed, the list is the same array as before. Reading a folder with a million
- * names does not block the event loop.
+ * Lists the recordings in a directory. The pages of viewers request the list every few seconds, so the lister does not
+ * read unchanged folders again. If nothing changed, the list is the same array as before. Reading a folder with a
+ * million names does not block the event loop.
  */
 import { lstat, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -80,7 +80,7 @@ class Lister {
         recordingsIn(name, names, before.get(name)?.found ?? [], turns);
       known.set(name, await this.#listFolder(name, before.get(name), read));
     }
-    // A mark is stored before its recording, so each listed recording already has its mark.
+    // A session mark is stored before its recording, so each listed recording already has its mark.
     const marks = await this.#listMarks(turns);
     this.#known = known;
     const isSame =

@@ -100,7 +100,7 @@ export class S3Listing {
         objects: await limiter.run(() => listObjects(bucket, folder, start)),
       })),
     );
-    // A mark is stored before its recording, so each listed recording already has its mark.
+    // A session mark is stored before its recording, so each listed recording already has its mark.
     const marks = await listMarks(bucket);
     const found = new Map<string, readonly StoredRecording[]>();
     for (const { folder, objects } of listed) {
