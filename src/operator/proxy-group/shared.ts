@@ -91,7 +91,7 @@ export function proxyOfGroup(
 /**
  * Writes the status after the deployment of the nodes.
  *
- * @param missing text that says what the nodes still lack; undefined if the group is ready
+ * @param missing description of the condition that the nodes do not meet yet; undefined if the group is ready
  */
 export async function reportNodes(
   deps: ReconcilerDeps,

@@ -29,7 +29,7 @@ export interface DurableMarks {
   alive(recording: string): void;
   /** Called when the session has ended. */
   forget(recording: string): void;
-  /** Logs the pending durable marks, and stops. */
+  /** Writes the pending durable marks, and stops. */
   close(): Promise<void>;
 }
 

@@ -37,7 +37,7 @@ export interface EvidenceLogOptions {
   readonly key: SigningKey;
   /** Keys of other trusted recorders. Default: only the own key is trusted. */
   readonly trusted?: readonly PublicKey[];
-  /** Returns the name for a new log: 32 hexadecimal digits. */
+  /** Returns the name for a new evidence log: 32 hexadecimal digits. */
   readonly randomId: () => string;
   /** Returns the time in milliseconds since the epoch. */
   readonly nowMs: () => number;
@@ -48,7 +48,7 @@ export interface EvidenceLogOptions {
   readonly tailMs: number;
   /** Interval between reads of the newest entries of other evidence logs, in milliseconds. */
   readonly witnessMs: number;
-  /** Called when publishing failed. The log retries. */
+  /** Called when publishing failed. The evidence log retries. */
   readonly onFailure: () => void;
 }
 
@@ -68,7 +68,7 @@ const MAX_TAIL_ENTRIES = 100;
  */
 const COMPARE_LIMIT_MS = 5000;
 const MAX_RETRY_MS = 60_000;
-/** Maximum number of segments of another log that are read to find the newest signed one. */
+/** Maximum number of segments of another evidence log that are read to find the newest signed one. */
 const MAX_WITNESSED_SEGMENTS = 20;
 /** Maximum number of segments of other evidence logs that the recorder reads before it publishes its own log. */
 const MAX_WITNESS_READS = 500;
@@ -94,9 +94,12 @@ export class EvidenceLog {
   #tail: Promise<void> | undefined;
   #tailedAtMs = -Infinity;
   #tailWanted = false;
-  /** Names of segments without a trusted signature, in the logs of other recorders. */
+  /** Names of segments without a trusted signature, in the evidence logs of other recorders. */
   readonly #unsigned = new Set<string>();
-  /** Number of the first entry of a segment that has the name of this log, but not the signature of this recorder. */
+  /**
+   * Number of the first entry of a segment that has the name of this evidence log, but not the signature of this
+   * recorder.
+   */
   #forged: number | undefined;
   #readsLeft = 0;
   readonly #closing = new AbortController();
@@ -108,7 +111,7 @@ export class EvidenceLog {
     this.#backoff = createBackoff({ baseMs: publishMs, maxMs: Math.max(MAX_RETRY_MS, publishMs) });
   }
 
-  /** Opens the log, and publishes pending entries soon. The store may be unavailable. */
+  /** Opens the evidence log, and publishes pending entries soon. The store may be unavailable. */
   static async open(options: EvidenceLogOptions): Promise<EvidenceLog> {
     const { journal, isNew, damaged } = await LogJournal.open(options.path, options.randomId());
     if (damaged)
@@ -125,7 +128,7 @@ export class EvidenceLog {
       isNew ? { kind: 'open', format: LOG_FORMAT, log: journal.log, key } : { kind: 'restart', key },
     );
     await journal.sync();
-    // Publish immediately: the key and the log must be in the store before any signed recording.
+    // Publish immediately: the key and the evidence log must be in the store before any signed recording.
     void log.#tryToPublish();
     return log;
   }
@@ -134,7 +137,7 @@ export class EvidenceLog {
     return this.#closing.signal.aborted;
   }
 
-  /** Name of the log. */
+  /** Name of the evidence log. */
   get id(): string {
     return this.#journal.log;
   }
@@ -149,7 +152,7 @@ export class EvidenceLog {
     return this.#journal.holds;
   }
 
-  /** Returns the newest known entry of another log, if a trusted key signed that entry. */
+  /** Returns the newest known entry of another evidence log, if a trusted key signed that entry. */
   witnessed(log: string): LogHead | undefined {
     return this.#journal.witnessed(log);
   }
@@ -230,8 +233,8 @@ export class EvidenceLog {
   }
 
   /**
-   * Compares the journal with the store. If the store has more entries, the journal is an older copy. The log then
-   * continues after the entries of the store.
+   * Compares the journal with the store. If the store has more entries, the journal is an older copy. The evidence log
+   * then continues after the entries of the store.
    */
   async #compare(): Promise<void> {
     const { store, key, log } = this.#options;
@@ -383,8 +386,8 @@ export class EvidenceLog {
   }
 
   /**
-   * Adds the newest entries of the logs of other trusted recorders to this log. With these entries, `verify` detects a
-   * truncation of those logs.
+   * Adds the newest entries of the evidence logs of other trusted recorders to this log. With these entries, `verify`
+   * detects a truncation of those logs.
    */
   async #witness(): Promise<void> {
     const { store, nowMs, witnessMs } = this.#options;
@@ -399,8 +402,8 @@ export class EvidenceLog {
     const byLog = [...Map.groupBy(segments, (segment) => segment.log)];
     const known = byLog.filter(([log]) => this.witnessed(log) !== undefined);
     const unknown = byLog.filter(([log]) => this.witnessed(log) === undefined);
-    // An attacker may add more log names than the recorder reads at once. Read the known logs first, and then the
-    // unknown logs, starting with a random one.
+    // An attacker may add more log names than the recorder reads at once. Read the known evidence logs first, and then
+    // the unknown logs, starting with a random one.
     const start = randomInt(unknown.length + 1);
     for (const [log, ofLog] of [...known, ...unknown.slice(start), ...unknown.slice(0, start)]) {
       const head = await this.#newestHead(ofLog);
@@ -437,8 +440,8 @@ export class EvidenceLog {
 }
 
 /**
- * Reads the entries of a log from the segments and the tail in the store, starting at `base`. Each entry must continue
- * the previous one, and `key` must have signed each segment.
+ * Reads the entries of an evidence log from the segments and the tail in the store, starting at `base`. Each entry must
+ * continue the previous one, and `key` must have signed each segment.
  */
 async function readPublished(
   store: DocumentStore,

@@ -1,8 +1,8 @@
 /** Findings of a verification. Each finding can be encoded as JSON. */
 
 /**
- * Stable names. Codes that start with `log` concern the log of a recorder. Codes that start with `cast`, `notes`,
- * `sidecar` or `recording` concern one recording.
+ * Stable names. Codes that start with `log` concern the evidence log of a recorder. Codes that start with `cast`,
+ * `notes`, `sidecar` or `recording` concern one recording.
  */
 export type FindingCode =
   /** The following codes are faults unless stated otherwise: an object is missing, changed or invalid. */
@@ -28,18 +28,20 @@ export type FindingCode =
   | 'archive-damaged'
   | 'recording-not-in-log'
   | 'recording-differs-from-log'
-  /** A recorder took the session over from another recorder, whose log does not contain the session. */
+  /** A recorder took the session over from another recorder, whose evidence log does not contain the session. */
   | 'adoption-unproven'
   | 'removal-untrusted'
-  /** A recorder removed a held recording. */
+  /** A recorder removed a recording under a legal hold. */
   | 'removed-while-held'
   | 'document-missing'
   | 'document-changed'
-  /** No log has this batch of events. Severity: a notice if a trusted key signed the batch, otherwise a fault. */
+  /**
+   * No evidence log has this batch of events. Severity: a notice if a trusted key signed the batch, otherwise a fault.
+   */
   | 'document-unknown'
-  /** The document of a hold is missing or replaced. */
+  /** The document of a legal hold is missing or replaced. */
   | 'hold-missing'
-  /** Notice: the document of a hold has no trusted signature. Retention keeps the recording. */
+  /** Notice: the document of a legal hold has no trusted signature. Retention keeps the recording. */
   | 'hold-unproven'
   /** A document was not read, because it is larger than any document that a recorder writes. */
   | 'document-oversized'
@@ -76,7 +78,7 @@ export interface Finding {
   readonly message: string;
   /** Id of the recording. */
   readonly recording?: string;
-  /** Name of the log, and number of the entry. */
+  /** Name of the evidence log, and number of the entry. */
   readonly log?: string;
   readonly entry?: number;
   /** Name of the object in the store. */

@@ -2,10 +2,10 @@
  * Legal holds: retention keeps a recording with a hold, regardless of the retention policy.
  *
  * A hold is a document `.holds/<recording>` with a signed statement. A release replaces the document with a later
- * statement. Each change is first written to a new signed log, so that a restored earlier statement is detected. Each
- * recorder copies new statements into its own log, and keeps the last statement about each recording in the journal of
- * that log. For this reason, an attacker with write access to the store can neither end a hold nor restore an earlier
- * statement. Only a release with a trusted signature ends a hold.
+ * statement. Each change is first written to a new signed evidence log, so that a restored earlier statement is
+ * detected. Each recorder copies new statements into its own log, and keeps the last statement about each recording in
+ * the journal of that log. For this reason, an attacker with write access to the store can neither end a hold nor
+ * restore an earlier statement. Only a release with a trusted signature ends a hold.
  *
  * A hold applies to the session of its recording: each part that a trusted recorder signed gets a document of its own.
  * Retention also keeps parts of the session that are stored later; see `retention-run.ts`.
@@ -51,7 +51,7 @@ export type LoggedHold = Pick<HoldChange, 'kind' | 'at'>;
  */
 export type HoldProof = 'signed' | 'unproven' | 'missing';
 
-/** All holds of a store, compared with a log. */
+/** All legal holds of a store, compared with an evidence log. */
 export interface Holds {
   /** Proofs of holds. Map keys: id of the recording. */
   readonly proofs: ReadonlyMap<string, HoldProof>;
@@ -177,7 +177,7 @@ async function partsOf(
   return [key, ...others.filter((_, at) => sessions[at] === session)];
 }
 
-/** Returns the next statement about a recording; undefined if the hold exists already. */
+/** Returns the statement for a new hold or release of a recording; undefined if the hold exists already. */
 async function nextStatement(
   store: HoldStore,
   recording: string,
@@ -190,8 +190,8 @@ async function nextStatement(
   // Ignore a hold that is older than the last statement about this recording in the evidence log, because an attacker
   // may have restored the hold. Recorders ignore such a hold too.
   if (kind === 'held' && last?.kind === 'held' && last.at >= (logged?.at ?? '')) return undefined;
-  // Recorders ignore a statement that is older than the one in the document or in the log. The new statement must
-  // therefore have a later time, even if the clock is behind.
+  // Recorders ignore a statement that is older than the one in the document or in the evidence log. The new statement
+  // must therefore have a later time, even if the clock is behind.
   const earlierMs = [last, logged].flatMap((earlier) =>
     earlier === undefined ? [] : Date.parse(earlier.at) + 1,
   );
@@ -212,7 +212,7 @@ export async function forgetHold(store: Pick<DocumentStore, 'removeDocument'>, i
 /**
  * Reads all holds.
  *
- * @param logged last statement about each recording in the log
+ * @param logged last statement about each recording in the evidence log
  * @throws TailcastError `STORE_FAILED`, also for too many documents
  */
 export async function readHolds(
@@ -264,7 +264,7 @@ export function holdsInLogs(logs: ReadonlyMap<string, ReadLog>): ReadonlyMap<str
 export type LoggedHolds = (signal?: AbortSignal) => Promise<ReadonlyMap<string, HoldChange>>;
 
 /**
- * Creates the reader of the holds in the logs of a store.
+ * Creates the reader of the holds in the evidence logs of a store.
  *
  * @param trusted public keys of the trusted recorders, with key ids as map keys
  */

@@ -7,7 +7,7 @@
  */
 import { createHash, type Hash } from 'node:crypto';
 
-/** The seal of a file, as stored in the log. */
+/** The seal of a file, as stored in the evidence log. */
 export interface Seal {
   readonly bytes: number;
   readonly blockBytes: number;

@@ -1,5 +1,5 @@
 /**
- * The log of a recorder: starts, ends and removals of recordings, in chronological order. Pure functions.
+ * The evidence log of a recorder: starts, ends and removals of recordings, in chronological order. Pure functions.
  *
  * Each line is one entry, a JSON object. `n` counts from 0. `prev` is the SHA-256 of the previous line without its line
  * feed, and 64 zeros in the first entry. A segment consists of consecutive entries and a signature in its last line.
@@ -10,7 +10,7 @@ import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
 import type { SigningKey } from './signing-key.ts';
 
-/** A position in a log. */
+/** A position in an evidence log. */
 export interface LogHead {
   readonly log: string;
   /** Number of the last entry. */
@@ -19,10 +19,10 @@ export interface LogHead {
   readonly hash: string;
 }
 
-/** Format of new logs. */
+/** Format of new evidence logs. */
 export const LOG_FORMAT = 1;
 
-/** A parsed line of a log. */
+/** A parsed line of an evidence log. */
 export interface LogEntry {
   readonly n: number;
   readonly prev: string;
@@ -47,7 +47,7 @@ const seal = z.strictObject({ bytes: count, blockBytes: z.int().min(1), chain: h
 const eventSchema = z.discriminatedUnion('kind', [
   /** The first entry. `key` is the raw public key in base64. */
   z.strictObject({ kind: z.literal('open'), format: z.literal(LOG_FORMAT), log: logId, key: z.string() }),
-  /** The recorder was restarted and continues the log. */
+  /** The recorder was restarted and continues the evidence log. */
   z.strictObject({ kind: z.literal('restart'), key: z.string() }),
   /**
    * Start of a session: its first bytes, up to byte `durable` of its body, are in the spool. `header` is the SHA-256 of
@@ -63,16 +63,16 @@ const eventSchema = z.discriminatedUnion('kind', [
     address: z.string(),
     durable: count.exactOptional(),
     /**
-     * Set for a session that this recorder took over: log of the other recorder, and number of the session's start
-     * entry in that log.
+     * Set for a session that this recorder took over: evidence log of the other recorder, and number of the session's
+     * start entry in that log.
      */
     adopted: z.strictObject({ log: logId, start: count }).exactOptional(),
   }),
   /** Number of durable upload bytes of open sessions. `start` is the number of the session's start entry. */
   z.strictObject({ kind: z.literal('durable'), sessions: z.array(z.tuple([count, count])) }),
   /**
-   * The spool has fewer bytes of a session than the log states, so acknowledged bytes are lost. `found` is the number
-   * of bytes in the spool.
+   * The spool has fewer bytes of a session than the evidence log states, so acknowledged bytes are lost. `found` is the
+   * number of bytes in the spool.
    */
   z.strictObject({
     kind: z.literal('lost'),
@@ -99,11 +99,11 @@ const eventSchema = z.discriminatedUnion('kind', [
   z.strictObject({ kind: z.literal('void'), start: count, recording: z.string(), reason: z.string() }),
   /** The recorder is about to remove a recording because of `reason`. */
   z.strictObject({ kind: z.literal('removed'), recording: z.string(), reason: z.string(), bytes: count }),
-  /** Hold of a recording. The proof is a signed statement with the time `at`. */
+  /** Start of a legal hold of a recording. The proof is a signed statement with the time `at`. */
   z.strictObject({ kind: z.literal('held'), recording: z.string(), at: z.string(), reason: z.string() }),
-  /** End of a hold. The proof is a signed statement with the time `at`. */
+  /** End of a legal hold of a recording. The proof is a signed statement with the time `at`. */
   z.strictObject({ kind: z.literal('released'), recording: z.string(), at: z.string(), reason: z.string() }),
-  /** The entry that was last in another log when this entry was written. */
+  /** The entry that was last in another evidence log when this entry was written. */
   z.strictObject({
     kind: z.literal('witness'),
     head: z.strictObject({ log: logId, n: count, hash }),
@@ -141,7 +141,7 @@ const newerOpen = z.looseObject({
   event: z.looseObject({ kind: z.literal('open'), format: z.int().min(LOG_FORMAT + 1) }),
 });
 
-/** Returns an error text if the line starts a log in a newer format, otherwise undefined. */
+/** Returns an error text if the line starts an evidence log in a newer format, otherwise undefined. */
 export function newerLog(line: string): string | undefined {
   const format = parseWith(newerOpen, line)?.event.format;
   if (format === undefined) return undefined;
@@ -204,14 +204,14 @@ export function parseSegmentName(name: string): { readonly log: string; readonly
   return match === null ? undefined : { log, first: Number(first) };
 }
 
-/** Returns the prefix of the segment names of one log, or of all logs. */
+/** Returns the prefix of the segment names of one evidence log, or of all logs. */
 export function segmentPrefix(log?: string): string {
   return log === undefined ? LOGS_FOLDER : `${LOGS_FOLDER}${log}/`;
 }
 
 /**
- * Returns the name of the tail of a log. The tail contains the entries after the last segment, in the format of a
- * segment. Each new tail replaces the previous one. Later segments repeat the entries of the tail.
+ * Returns the name of the tail of an evidence log. The tail contains the entries after the last segment, in the format
+ * of a segment. Each new tail replaces the previous one. Later segments repeat the entries of the tail.
  */
 export function tailName(log: string): string {
   return `${TAILS_FOLDER}${log}.ndjson`;
@@ -239,7 +239,7 @@ export const MAX_KEY_BYTES = 4096;
 
 /** Name prefix of published public keys. */
 export const KEY_PREFIX = KEYS_FOLDER;
-/** Name prefix of log tails. */
+/** Name prefix of evidence log tails. */
 export const TAIL_PREFIX = TAILS_FOLDER;
 
 function parseWith<T extends z.ZodType>(schema: T, line: string): z.output<T> | undefined {

@@ -17,7 +17,7 @@ interface Course {
   seen: string;
   /** Id of the stored recording; undefined while the session is open. */
   end?: string;
-  /** True if the log contains an entry that ends the session. */
+  /** True if the evidence log contains an entry that ends the session. */
   closed: boolean;
 }
 
@@ -43,7 +43,7 @@ export interface Index extends LogIndex {
 
 type LossEvent = Extract<LogEvent, { kind: 'lost' | 'void' }>;
 
-/** Builds the index. Logs without any trusted signature are ignored. */
+/** Builds the index. Evidence logs without any trusted signature are ignored. */
 export function indexLogs(logs: ReadonlyMap<string, ReadLog>): Index {
   const allStarts: LoggedStart[] = [];
   const index: Index = {
@@ -58,7 +58,7 @@ export function indexLogs(logs: ReadonlyMap<string, ReadLog>): Index {
     documentRemovals: new Map(),
   };
   for (const { log, entries, signed } of logs.values()) {
-    // Skip a log without any trusted signature, because it proves nothing about the recordings.
+    // Skip an evidence log without any trusted signature, because it proves nothing about the recordings.
     if (signed.size === 0) continue;
     for (const { n, time, event } of entries.values()) {
       if (event.kind === 'start') allStarts.push({ log, n, time, ...event });
@@ -67,7 +67,7 @@ export function indexLogs(logs: ReadonlyMap<string, ReadLog>): Index {
     }
   }
   for (const { log, n, adopted } of allStarts) {
-    // Only a signed entry may end a session that started in another log.
+    // Only a signed entry may end a session that started in another evidence log.
     if (adopted !== undefined && logs.get(log)?.signed.has(n) === true)
       followAdoption(index, { log, n }, adopted);
   }
@@ -90,7 +90,7 @@ function followAdoption(
   if (course?.closed !== true || original === undefined || original.closed) return;
   Object.assign(original, { ...(course.end === undefined ? {} : { end: course.end }), closed: true });
   const isSaid = losses.some(({ log: of, event }) => of === log && event.start === n);
-  // The log of the adopting recorder already reports the missing bytes. Do not report these bytes twice.
+  // The evidence log of the adopting recorder already reports the missing bytes. Do not report these bytes twice.
   if (isSaid) original.durable = 0;
 }
 

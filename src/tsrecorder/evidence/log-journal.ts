@@ -1,7 +1,8 @@
 /**
- * The journal: a file with the unpublished part of a recorder's log. New entries are appended. After the publication of
- * entries, a shorter file without these entries replaces the file. An entry becomes valid when it is durable in this
- * file. The first line contains the number of the first unpublished entry and the hash of the last published entry.
+ * The journal: a file with the unpublished part of a recorder's evidence log. New entries are appended. After the
+ * publication of entries, a shorter file without these entries replaces the file. An entry becomes valid when it is
+ * durable in this file. The first line contains the number of the first unpublished entry and the hash of the last
+ * published entry.
  */
 import { readFile } from 'node:fs/promises';
 import { z } from 'zod';
@@ -23,13 +24,13 @@ export interface JournalEntry {
   readonly hash: string;
 }
 
-/** An open session in the log. */
+/** An open session in the evidence log. */
 export interface OpenStart {
   /** Number of the start entry. */
   readonly n: number;
   /** SHA-256 of the header line; undefined if the start entry has no `durable`. */
   readonly header: string | undefined;
-  /** Number of body bytes that are durable according to the log. */
+  /** Number of body bytes that are durable according to the evidence log. */
   readonly durable: number;
 }
 
@@ -46,7 +47,7 @@ const baseSchema = z.strictObject({
     open: z.array(z.union([z.tuple([number, z.string()]), z.tuple([number, z.string(), hash, number])])),
     /** Last legal hold, or release from a hold, of each recording: recording, kind and time. */
     holds: z.array(z.tuple([z.string(), z.enum(['held', 'released']), z.string()])),
-    /** Newest known entry of each other log: name of the log, number of the entry, and hash. */
+    /** Newest known entry of each other evidence log: name of the log, number of the entry, and hash. */
     witnessed: z.array(z.tuple([z.string().regex(/^[0-9a-f]{32}$/), number, hash])),
   }),
 });
@@ -87,7 +88,7 @@ export class LogJournal {
   }
 
   /**
-   * Opens the journal at `path`, or creates one for the log `newLog`.
+   * Opens the journal at `path`, or creates one for the evidence log `newLog`.
    * @returns `damaged` is true if the file, or its end, was unreadable. In that case, the recorder keeps a copy of the
    * damaged file
    */
@@ -131,7 +132,7 @@ export class LogJournal {
     return this.#state.holds;
   }
 
-  /** Newest known entry of another log. */
+  /** Newest known entry of another evidence log. */
   witnessed(log: string): LogHead | undefined {
     return this.#state.witnessed.get(log);
   }
@@ -169,7 +170,7 @@ export class LogJournal {
   }
 
   /**
-   * Continues the log after the entries in the store. Called if the journal file is an older copy.
+   * Continues the evidence log after the entries in the store. Called if the journal file is an older copy.
    * @param lines entries that follow `base`; each entry continues the previous one
    */
   goOnFrom(lines: readonly string[]): Promise<void> {
@@ -236,16 +237,16 @@ export class LogJournal {
   }
 }
 
-/** State of the log after its last entry. */
+/** State of the evidence log after its last entry. */
 interface State {
   /** Open sessions. Map keys: id of the recording. */
   readonly open: Map<string, OpenStart>;
   readonly holds: Map<string, LoggedHold>;
-  /** Newest known entry of each other log. */
+  /** Newest known entry of each other evidence log. */
   readonly witnessed: Map<string, LogHead>;
 }
 
-/** Updates the holds and the newest entries of other logs. */
+/** Updates the holds and the newest entries of other evidence logs. */
 function applyEvent({ holds, witnessed }: State, event: LogEvent): void {
   if (event.kind === 'witness') witnessed.set(event.head.log, event.head);
   if (event.kind === 'removed') holds.delete(event.recording);

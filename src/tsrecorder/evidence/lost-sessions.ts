@@ -20,13 +20,13 @@ export interface SessionLookup {
 export interface LostSessions {
   /** Called for each session in the spool. @returns a sentence about missing bytes, or undefined */
   found(session: SessionLookup): string | undefined;
-  /** Called for a session of the log that is not in the spool. */
+  /** Called for a session of the evidence log that is not in the spool. */
   vanished(recording: string): void;
   /**
    * Called if the bucket's copies of an adopted session lack durable bytes. @returns a sentence about the missing bytes
    */
   short(recording: string, durable: number, found: number): string;
-  /** Reports all other open sessions of the log as lost. Resolves when the entries are durable. */
+  /** Reports all other open sessions of the evidence log as lost. Resolves when the entries are durable. */
   settle(open: readonly RecordingKey[]): Promise<void>;
 }
 

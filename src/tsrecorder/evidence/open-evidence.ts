@@ -1,4 +1,4 @@
-/** Opens the evidence of a recorder: the log in the spool, and the key. */
+/** Opens the evidence of a recorder: the evidence log in the spool, and the key. */
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import { makeDirectory } from '../files/durable-files.ts';
@@ -23,7 +23,7 @@ function keyInSpool(spoolDirectory: string): string {
 /**
  * Opens the evidence.
  *
- * @throws TailcastError `CONFIG_INVALID` if the key is unusable; a system error if the log is not writable
+ * @throws TailcastError `CONFIG_INVALID` if the key is unusable; a system error if the evidence log is not writable
  */
 export async function openEvidence({
   spoolDirectory,

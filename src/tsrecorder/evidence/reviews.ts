@@ -40,7 +40,7 @@ const tag = z.strictObject({
 });
 const reviewed = z.strictObject({ kind: z.enum(['reviewed', 'unreviewed']) });
 
-/** Schema of a change in requests. */
+/** Schema of the change in a request body. */
 export const REVIEW_CHANGE: z.ZodType<ReviewChange> = z.discriminatedUnion('kind', [comment, tag, reviewed]);
 const STATEMENT = z.discriminatedUnion('kind', [
   comment.extend(author),

@@ -30,7 +30,7 @@ const STATEMENT = z.strictObject({
 });
 type Statement = z.output<typeof STATEMENT>;
 
-/** Schema of a change in requests. */
+/** Schema of the change in a request body. */
 export const SEARCH_CHANGE: z.ZodType<SearchChange> = z.discriminatedUnion('kind', [
   z.strictObject({ kind: z.literal('save'), name, query, isShared: z.boolean() }),
   z.strictObject({ kind: z.literal('remove'), name, isShared: z.boolean() }),

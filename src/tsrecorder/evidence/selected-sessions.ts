@@ -4,11 +4,11 @@ import { notice, type Finding } from './finding.ts';
 import type { VerifiedPart } from './verify-recording.ts';
 
 export interface SelectedFindings {
-  /** Findings about the logs and about all parts of the sessions. */
+  /** Findings about the evidence logs and about all parts of the sessions. */
   readonly findings: readonly Finding[];
   /**
    * True if a missing or changed recording may be a part of a session. This is possible if neither a signed sidecar nor
-   * the end entry of a log states the session of the recording.
+   * the end entry of an evidence log states the session of the recording.
    */
   readonly isUncertain: boolean;
 }
@@ -18,7 +18,7 @@ export interface SelectedFindings {
  *
  * @param ids one recording of each selected session; any part is sufficient
  * @param parts parts of all stores
- * @param logged session mark of each recording, according to the logs
+ * @param logged session mark of each recording, according to the evidence logs
  * @param findings findings of all stores
  */
 export function selectSessions(

@@ -25,12 +25,12 @@ export interface SessionStart {
 
 /** A session of another recorder, taken over from a shared bucket. */
 export interface Adoption {
-  /** Log of the other recorder, and number of the start entry there. */
+  /** Evidence log of the other recorder, and number of the start entry there. */
   readonly log: string;
   readonly start: number;
   /** Id of the key that signed the copies in the bucket. */
   readonly key: string;
-  /** Number of durable body bytes according to that log. */
+  /** Number of durable body bytes according to that evidence log. */
   readonly durable: number;
 }
 
@@ -50,7 +50,7 @@ export interface Removal {
 
 /** The evidence log and the signatures of one recorder. */
 export interface SessionEvidence extends Omit<LostSessions, 'short'> {
-  /** Name of the log, and its signing key. */
+  /** Name of the evidence log, and its signing key. */
   readonly log: string;
   readonly key: SigningKey;
   /** Number of log entries that are not in the store. */
@@ -72,26 +72,32 @@ export interface SessionEvidence extends Omit<LostSessions, 'short'> {
    * @returns a promise that must resolve before the acknowledgement, or undefined
    */
   grew(recording: string, durable: number): Promise<void> | undefined;
-  /** Adds evidence and a signature to a sidecar. Adds the start entry to the log if it is missing. */
+  /** Adds evidence and a signature to a sidecar. Adds the start entry to the evidence log if it is missing. */
   sign(start: SessionStart, files: SealedFiles, sidecar: string): Promise<string>;
   /**
    * Called when the recording is in the store under `storedAs`. Resolves when the entry is durable.
    * @param session session mark, equal for all parts of the session
    */
   ended(recording: string, storedAs: string, session: string, files: SealedFiles): Promise<void>;
-  /** Last legal hold, or release from a hold, of each recording, from the log of this recorder. */
+  /** Last legal hold, or release from a hold, of each recording, from the evidence log of this recorder. */
   readonly holds: ReadonlyMap<string, LoggedHold>;
-  /** Logs holds and releases. Resolves when the entries are in the store. */
+  /** Adds holds and releases to the evidence log. Resolves when the entries are in the store. */
   holding(changes: readonly HoldChange[]): Promise<void>;
-  /** Logs removals of recordings before the recordings are removed. Resolves when the entries are in the store. */
+  /**
+   * Adds removals of recordings to the evidence log before the recordings are removed. Resolves when the entries are in
+   * the store.
+   */
   removing(removals: readonly Removal[]): Promise<void>;
-  /** Logs a document before it is stored. Resolves when the entry is durable. */
+  /** Adds a document to the evidence log before the document is stored. Resolves when the entry is durable. */
   documented(name: string, content: Uint8Array): Promise<void>;
-  /** Logs removals of documents before the documents are removed. Resolves when the entries are in the store. */
+  /**
+   * Adds removals of documents to the evidence log before the documents are removed. Resolves when the entries are in
+   * the store.
+   */
   removingDocuments(names: readonly string[], reason: string): Promise<void>;
-  /** Newest known entry of another log, if a trusted key signed it. */
+  /** Newest known entry of another evidence log, if a trusted key signed it. */
   witnessed(log: string): LogHead | undefined;
-  /** Publishes the log to the store. */
+  /** Publishes the evidence log to the store. */
   publish(): Promise<void>;
   close(): Promise<void>;
 }

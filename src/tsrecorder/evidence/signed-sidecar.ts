@@ -35,12 +35,12 @@ const seal = z.strictObject({
 const evidenceSchema = z.strictObject({
   /** Version of this format. */
   format: z.literal(1),
-  /** Id of the log that contains the start entry of the session, and number of that entry. */
+  /** Id of the evidence log that contains the start entry of the session, and number of that entry. */
   log: z.string(),
   start: count,
   /**
-   * Set if another recorder started the session: its log, the start entry there, and the key that signed its copies in
-   * the bucket.
+   * Set if another recorder started the session: its evidence log, the start entry there, and the key that signed its
+   * copies in the bucket.
    */
   adopted: z.strictObject({ log: z.string(), start: count, key: z.string() }).exactOptional(),
   cast: seal,

@@ -1,10 +1,10 @@
-/** Compares an adopted recording with the log of the recorder that started the session. Pure functions. */
+/** Compares an adopted recording with the evidence log of the recorder that started the session. Pure functions. */
 import { fault, notice, type Finding } from './finding.ts';
 import type { LogEvent } from './log-entry.ts';
 import type { SidecarEvidence } from './signed-sidecar.ts';
 import type { ReadLog } from './verify-logs.ts';
 
-/** Returns the findings. @param start start entry in the log of the recorder that signed the recording */
+/** Returns the findings. @param start start entry in the evidence log of the recorder that signed the recording */
 export function checkAdoption(
   recording: string,
   { log: by, adopted }: SidecarEvidence,
@@ -38,7 +38,10 @@ export function checkAdoption(
   return [notice('adopted', `log ${by} adopted the session from log ${log} and signed it`, where)];
 }
 
-/** Returns the start entry, or undefined if the log has no start entry with this number and a trusted signature. */
+/**
+ * Returns the start entry, or undefined if the evidence log has no start entry with this number and a trusted
+ * signature.
+ */
 function startIn(log: ReadLog | undefined, entry: number): LogEvent | undefined {
   const event = log?.signed.has(entry) === true ? log.entries.get(entry)?.event : undefined;
   return event?.kind === 'start' ? event : undefined;

@@ -1,4 +1,4 @@
-/** Compares the batches of events in a store with the logs. */
+/** Compares the batches of events in a store with the evidence logs. */
 import { hash } from 'node:crypto';
 import { fault, notice, type Finding } from './finding.ts';
 import type { Index } from './log-index.ts';
@@ -11,13 +11,15 @@ interface DocumentCheck {
   readonly signal?: AbortSignal;
 }
 
-/** True if the logs are the same log, or one key signed both logs. */
+/** True if the evidence logs are the same log, or one key signed both logs. */
 export function sharesKey(logs: ReadonlyMap<string, ReadLog>, left: string, right: string): boolean {
   const keys = logs.get(left)?.keyIds ?? new Set();
   return left === right || [...keys].some((key) => logs.get(right)?.keyIds.has(key) === true);
 }
 
-/** Checks that each document in the logs is unchanged, and that each batch of events in the store is in a log. */
+/**
+ * Checks that each document in the evidence logs is unchanged, and that each batch of events in the store is in a log.
+ */
 export async function checkDocuments(
   check: DocumentCheck,
   index: Index,
@@ -48,14 +50,14 @@ export async function checkDocuments(
   return findings;
 }
 
-/** Checks a batch that is in no log. A recorder may have stored the batch after the logs were read. */
+/** Checks a batch that is in no evidence log. A recorder may have stored the batch after the logs were read. */
 async function checkUnknownBatch(
   { store }: DocumentCheck,
   name: string,
   { byId }: KeyRing,
 ): Promise<readonly Finding[]> {
   const content = await store.readDocument(name, MAX_BATCH_BYTES + 1);
-  // A missing batch is no fault, because retention may have removed it after the logs were read.
+  // A missing batch is no fault, because retention may have removed it after the evidence logs were read.
   if (content === undefined) return [];
   const where = { object: name };
   if (readBatch(name, content, byId).trust.trust !== 'verified')

@@ -1,4 +1,6 @@
-/** Checks that no recorder removed a held recording, and that the documents of holds are in the store. */
+/**
+ * Checks that no recorder removed a recording under a legal hold, and that the documents of holds are in the store.
+ */
 import { fault, notice, type Finding } from './finding.ts';
 import { holdName, holdsInLogs, readHolds } from './holds.ts';
 import type { LogEvent } from './log-entry.ts';
@@ -60,7 +62,7 @@ export async function checkHolds(
   });
 }
 
-/** Compares the numbers of two entries of the same log, or the times of two entries of different logs. */
+/** Compares the numbers of two entries of the same evidence log, or the times of two entries of different logs. */
 function isBefore(statement: Statement, removal: Removal): boolean {
   if (statement.log === removal.log) return statement.n < removal.n;
   return Date.parse(statement.time) <= Date.parse(removal.time);

@@ -1,4 +1,4 @@
-/** Reads and verifies all logs of a store. Detects missing, changed, moved and wrongly signed entries. */
+/** Reads and verifies all evidence logs of a store. Detects missing, changed, moved and wrongly signed entries. */
 import { OVERSIZED, readLimited, type DocumentStore } from '../store/document-store.ts';
 import { fault, notice, type Finding } from './finding.ts';
 import {
@@ -32,16 +32,19 @@ export interface ReadLog {
   readonly log: string;
   /** Readable entries. Map keys: number of the entry. */
   readonly entries: ReadonlyMap<number, LogEntry>;
-  /** Numbers of the entries with a trusted signature. If the set is empty, the log belongs to an unknown recorder. */
+  /**
+   * Numbers of the entries with a trusted signature. If the set is empty, the evidence log belongs to an unknown
+   * recorder.
+   */
   readonly signed: ReadonlySet<number>;
   /** Hash of the line of each entry. */
   readonly hashes: ReadonlyMap<number, string>;
-  /** Ids of the keys that signed the log. */
+  /** Ids of the keys that signed the evidence log. */
   readonly keyIds: ReadonlySet<string>;
   readonly head: LogHead | undefined;
 }
 
-/** All logs and keys of a store, and the faults in them. */
+/** All evidence logs and keys of a store, and the faults in them. */
 export interface ReadLogs {
   readonly logs: ReadonlyMap<string, ReadLog>;
   readonly keys: KeyRing;
@@ -56,7 +59,7 @@ export interface KeyRing {
 }
 
 /**
- * Reads and verifies all logs.
+ * Reads and verifies all evidence logs.
  *
  * @param trusted keys of the verifier. If empty, the keys come from the store, and the result contains a notice
  */
@@ -107,11 +110,11 @@ export async function readLogs(store: DocumentReader, trusted: readonly PublicKe
 const MAX_UNSIGNED = 1000;
 
 /**
- * Reads and checks one log from the segment with entry `n` to its end. If the log has no entry `n`, the result is
- * empty.
+ * Reads and checks one evidence log from the segment with entry `n` to its end. If the log has no entry `n`, the result
+ * is empty.
  *
  * Other programs can add objects, so segments and tails without a trusted signature are skipped. Missing entries
- * between two signed segments are a fault. The caller must check that the log is long enough.
+ * between two signed segments are a fault. The caller must check that the evidence log is long enough.
  */
 export async function readLogFrom(
   store: DocumentReader,
@@ -181,7 +184,10 @@ async function findBegin(
   return undefined;
 }
 
-/** Creates a function that reads a segment of a log. It returns undefined unless a trusted key signed the segment. */
+/**
+ * Creates a function that reads a segment of an evidence log. It returns undefined unless a trusted key signed the
+ * segment.
+ */
 function createSignedReader(
   store: DocumentReader,
   log: string,
@@ -235,10 +241,10 @@ export function checkHeads(
   });
 }
 
-/** The last entry of a log at the time of an observation. */
+/** The last entry of an evidence log at the time of an observation. */
 export interface SeenHead {
   readonly head: LogHead;
-  /** Name of the observer, for the start of a sentence. */
+  /** Name of the observer, as the first words of a message. */
   readonly by: string;
 }
 
@@ -251,7 +257,7 @@ export function witnessedHeads(logs: ReadonlyMap<string, ReadLog>): readonly See
   );
 }
 
-/** Reads the tails of all logs. Invalid names are ignored, because tails only complement the segments. */
+/** Reads the tails of all evidence logs. Invalid names are ignored, because tails only complement the segments. */
 async function readTails(store: DocumentReader, findings: Finding[]): Promise<ReadonlyMap<string, string>> {
   const tails = new Map<string, string>();
   for (const name of await store.listDocuments(TAIL_PREFIX)) {
@@ -273,7 +279,7 @@ async function readKeys(store: DocumentReader, findings: Finding[]): Promise<Rea
   return keys;
 }
 
-/** Verifies one log, segment by segment. */
+/** Verifies one evidence log, segment by segment. */
 class LogReader {
   readonly keyIds = new Set<string>();
   readonly #log: string;

@@ -1,4 +1,4 @@
-/** Verifies a stored recording against its sidecar, and the sidecar against the log. */
+/** Verifies a stored recording against its sidecar, and the sidecar against the evidence log. */
 import { createHash } from 'node:crypto';
 import { errorReason, TailcastError } from '../../errors.ts';
 import { MAX_SIDECAR_BYTES, readText } from '../library/describe-stored.ts';
@@ -128,7 +128,7 @@ export async function checkRecording(
   }
 }
 
-/** Verifies a recording against its own sidecar only. The logs are ignored. @throws the reason of `signal` */
+/** Verifies a recording against its own sidecar only. The evidence logs are ignored. @throws the reason of `signal` */
 export async function checkSigned(
   store: ReadableStore,
   key: RecordingKey,
@@ -162,7 +162,7 @@ class RecordingCheck {
     this.#index = context;
   }
 
-  /** Compares the files with the sidecar, or with the log if there is no readable sidecar. */
+  /** Compares the files with the sidecar, or with the evidence log if there is no readable sidecar. */
   async run(hasSidecar: boolean): Promise<CheckedRecording> {
     const text = hasSidecar
       ? await readText(this.#store, this.#key, 'sidecar', MAX_SIDECAR_BYTES)
@@ -261,8 +261,8 @@ class RecordingCheck {
   }
 
   /**
-   * Checks that the log contains the start entry, and that the end entry in the log, if there is one, matches the
-   * sidecar.
+   * Checks that the evidence log contains the start entry, and that the end entry in the log, if there is one, matches
+   * the sidecar.
    */
   async checkLog(evidence: SidecarEvidence): Promise<void> {
     const log = this.#index.logs.get(evidence.log);
@@ -333,7 +333,7 @@ class RecordingCheck {
     }
   }
 
-  /** Compares the files with the log, because the sidecar is missing. */
+  /** Compares the files with the evidence log, because the sidecar is missing. */
   async #checkByLog(): Promise<void> {
     for (const end of this.#index.ends.get(this.#id) ?? []) await this.#checkByEnd(end);
   }

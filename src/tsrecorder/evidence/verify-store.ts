@@ -1,6 +1,6 @@
 /**
- * Verifies a complete store: each log, each recording, and whether logs and recordings agree. The verification writes
- * nothing.
+ * Verifies a complete store: each evidence log, each recording, and whether logs and recordings agree. The verification
+ * writes nothing.
  */
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
@@ -45,8 +45,8 @@ export const UNFINISHED_MS = 86_400_000;
  * - `verified`: all objects with evidence are unchanged, according to keys of the verifier.
  * - `failed`: something changed.
  * - `lost`: acknowledged bytes are lost. Other faults are possible too.
- * - `unverified`: there are no faults, but the verifier provided no key, or none of its keys signed a log in this
- *   store.
+ * - `unverified`: there are no faults, but the verifier provided no key, or none of its keys signed an evidence log in
+ *   this store.
  */
 export type StoreVerdict = 'verified' | 'failed' | 'lost' | 'unverified';
 
@@ -55,12 +55,12 @@ export interface VerifyReport {
   readonly verdict: StoreVerdict;
   /** True if the verdict is `verified`. */
   readonly ok: boolean;
-  /** True if a key of the verifier signed a log in this store. */
+  /** True if a key of the verifier signed an evidence log in this store. */
   readonly isOurs: boolean;
   readonly recordings: { readonly withEvidence: number; readonly withoutEvidence: number };
-  /** Number of started sessions without an end in the log and without a recording in the store. */
+  /** Number of started sessions without an end in the evidence log and without a recording in the store. */
   readonly unfinished: number;
-  /** Number of recordings that were removed according to the log. */
+  /** Number of recordings that were removed according to the evidence log. */
   readonly removed: number;
   /** Last entry (head) of each evidence log, for comparison in a later verification. */
   readonly heads: readonly LogHead[];
@@ -160,8 +160,8 @@ export async function verifyStores(
 }
 
 /**
- * Drops faults about logs that are in another store. Such faults occur because the checkpoint of the verifier contains
- * the logs of all stores.
+ * Drops faults about evidence logs that are in another store. Such faults occur because the checkpoint of the verifier
+ * contains the logs of all stores.
  */
 function withoutLogsOfOthers(
   report: VerifyReport,
@@ -204,7 +204,7 @@ interface Absent {
   readonly removed: number;
 }
 
-/** Reads the logs again, because a missing recording may have been removed during the verification. */
+/** Reads the evidence logs again, because a missing recording may have been removed during the verification. */
 async function confirmAbsent(
   { store, keys: trusted }: VerifyOptions,
   first: Absent,
@@ -222,7 +222,7 @@ async function confirmAbsent(
   return { ...first, findings, removed: first.removed + first.findings.length - findings.length };
 }
 
-/** Returns findings about recordings that are in a log and not in the store. */
+/** Returns findings about recordings that are in an evidence log and not in the store. */
 function checkAbsent(index: Index, present: ReadonlySet<string>, keys: KeyRing): Absent {
   const findings: Finding[] = [];
   let removed = 0;
@@ -267,7 +267,7 @@ function checkLosses({ losses }: Index): readonly Finding[] {
   });
 }
 
-/** Checks that the recording of each started session has all bytes that the log states. */
+/** Checks that the recording of each started session has all bytes that the evidence log states. */
 function checkCourses(
   index: Index,
   bodies: ReadonlyMap<string, number>,

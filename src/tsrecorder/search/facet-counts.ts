@@ -9,8 +9,8 @@ const MAX_FACETS = 10;
 export type Faceted = Readonly<Record<string, readonly (string | number)[]>>;
 
 /**
- * Counts the facet values of sessions, which must be sorted newest first. Stops at the first session above the maximum,
- * and marks the counts as incomplete.
+ * Counts the facet values of sessions, which must be sorted newest first. If there are more sessions than the maximum,
+ * stops there and marks the counts as incomplete.
  */
 export function countFacets(sessions: Iterable<Faceted>): Facets {
   const counts = new Map<string, Map<string, number>>();

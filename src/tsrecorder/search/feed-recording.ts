@@ -42,7 +42,7 @@ export async function* feedRecording(job: ReadingJob): ReadingSteps {
     isWriting = true;
     await beforeFinish();
     isWriting = false;
-    // Send the last piece in `finish`: most recordings have only one piece, and each message costs time.
+    // Send the last piece together with `finish`. Most recordings have only one piece, so this saves a message.
     const done = await index.ask('finish', { key, ...(last === undefined ? {} : { bytes: last }) });
     isOpen = false;
     yield done.work;

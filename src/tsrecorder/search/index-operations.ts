@@ -137,7 +137,8 @@ class FedRecording {
   isFirst = true;
   readonly #budget: WorkBudget;
   /**
-   * Reader of the output for rules, used after the budget of the index is exhausted. This reader has its own budget.
+   * Reader of the output for alert rules, used after the budget of the index is exhausted. This reader has its own
+   * budget.
    */
   #lines: CastText | undefined;
   readonly #unrendered = new WorkBudget();

@@ -18,7 +18,7 @@ const READ_BYTES = 128 * 1024;
 
 let memory: Buffer | undefined;
 
-/** A connection with shared reads. */
+/** A connection that is read into the shared buffer. */
 export interface SharedReads {
   /** The socket that now owns the connection. */
   readonly socket: Duplex;

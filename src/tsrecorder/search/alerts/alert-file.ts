@@ -12,7 +12,7 @@ const ACTIONS = ['notify', 'mark', 'hold', 'end'] as const;
 /**
  * - `notify`: only notifies the webhook
  * - `mark`: writes a comment and a tag at the moment of the match
- * - `hold`: pauses the session, which ends unless a viewer resumes it
+ * - `hold`: pauses the session; it ends unless a viewer resumes it
  * - `end`: ends the session
  */
 export type RuleAction = (typeof ACTIONS)[number];

@@ -207,7 +207,7 @@ function plainCondition(term: Term): Condition {
   return { sql: `(${column} >= ? AND ${column} < ?)`, values: beginning(term.value) };
 }
 
-/** Returns the range of texts with a prefix. */
+/** Returns the range of the texts that start with a prefix. */
 function beginning(value: string): readonly string[] {
   return [value, `${value}\u{10ffff}`];
 }
