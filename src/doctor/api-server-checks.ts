@@ -133,7 +133,7 @@ function dateVerdict(answer: ApiAnswer | undefined): CheckVerdict {
   );
 }
 
-/** Converts common errors to messages with advice, which the messages of Node.js lack. */
+/** Converts common errors to messages with advice, because the messages of Node.js contain no advice. */
 function explain(error: unknown): Error {
   const code = error instanceof Error && 'code' in error ? String(error.code) : '';
   const text = errorText(error);

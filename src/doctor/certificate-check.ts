@@ -14,7 +14,7 @@ import { ifPresent } from '../errors.ts';
 export type CertificatePlan =
   | { readonly kind: 'none' }
   | { readonly kind: 'files'; readonly certificatePath: string; readonly keyPath: string }
-  /** `directory` contains the files of `tailnet/self-signed`. */
+  /** `directory` contains the files that `tailnet/self-signed` creates. */
   | { readonly kind: 'self-signed'; readonly directory: string }
   /** `load` may wait until the control server has issued the first certificate. */
   | { readonly kind: 'tailscale'; readonly load: () => Promise<{ readonly leaf: X509Certificate }> };

@@ -369,7 +369,7 @@ class Serving implements IngressServer {
 /**
  * Calls `onStall` if no part of a request body arrives for `limitMs`. Time in which the Service does not read is not
  * counted.
- * @returns a function that stops the watch
+ * @returns a function that stops the timer
  */
 function watchBody(request: ClientRequest, limitMs: number, onStall: () => void): () => void {
   // A gRPC client may send nothing for a long time.

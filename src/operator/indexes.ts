@@ -90,12 +90,12 @@ export function servicesNamed(
   return new Map(active.map((service) => [service.metadata.name, service]));
 }
 
-/** Returns `<namespace>/<name>` of the Service of a slice. */
+/** Returns `<namespace>/<name>` of the Service of an EndpointSlice. */
 export function serviceOfSlice({ metadata }: KubeObject): string {
   return `${metadata.namespace ?? ''}/${metadata.labels?.['kubernetes.io/service-name'] ?? ''}`;
 }
 
-/** True if a cached slice has an endpoint that is ready, or whose state is unknown. */
+/** True if a cached EndpointSlice has an endpoint that is ready, or whose state is unknown. */
 export function hasReadyEndpoint(slice: KubeObject): boolean {
   return slice['ready'] === true;
 }

@@ -84,8 +84,8 @@ export function createPortal(deps: PortalDeps): OwnService {
     },
     upgrade(request, socket, head, peer) {
       prepareSocket(socket);
-      socket.on('error', () => {}); // the 'close' event follows
-      // used only for refusals, because Node creates no response object for an upgrade
+      socket.on('error', () => {}); // The 'close' event follows.
+      // Used only for refusals, because Node creates no response object for an upgrade.
       const response = new ServerResponse(request);
       response.shouldKeepAlive = false;
       response.assignSocket(request.socket);

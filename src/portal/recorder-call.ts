@@ -63,7 +63,7 @@ export interface RecorderCalls {
    * @throws TailcastError `RECORDER_UNAVAILABLE`, `PORTAL_UNTRUSTED`
    */
   first<T>(recorders: readonly string[], signal: AbortSignal, attempt: Attempt<T>): Promise<T>;
-  /** Requests a WebSocket. Throws like {@link first}. */
+  /** Requests a WebSocket. Throws the same errors as {@link first}. */
   follow(question: LiveQuestion, signal: AbortSignal): Promise<UpgradeAnswer>;
 }
 

@@ -173,8 +173,8 @@ interface Context {
 }
 
 /**
- * Asks the recorders one after another, and streams the first accepted response to the client. Rejects if an error
- * occurs before the response to the client.
+ * Sends the request to the recorders one after another, and streams the first accepted response to the client. Rejects
+ * if an error occurs before the response to the client.
  */
 async function proxyRequest(
   context: Context,

@@ -10,8 +10,8 @@ import type { MigrationFinding, MigrationItem } from './verdict.ts';
 const MAX_POLICY_CHARACTERS = 4 * 1024 ** 2;
 
 /**
- * Fields of a rule that tailcast and the reference (Tailscale's operator) read. They are in lower case, because Go
- * ignores the case of names.
+ * Fields of a rule that tailcast and the reference (Tailscale's operator) read. They are in lower case, because the
+ * reference, a Go program, ignores the case of field names.
  */
 const RULE_FIELDS: ReadonlySet<string> = new Set([
   'impersonate',

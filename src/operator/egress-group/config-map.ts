@@ -50,8 +50,8 @@ export function configMap(
         return [[key, { healthCheckEndpoint, tailnetTarget: target, ports: rulesOf(front) }] as const];
       }),
   );
-  // A terminating pod sends this number of health checks through each of its Services. It repeats them until none of
-  // them reaches the pod itself. A group with one pod needs no checks, because it has no other pod.
+  // A terminating pod sends this number of health checks through each Service that it serves. The pod repeats them
+  // until none of them reaches the pod itself. A group with one pod needs no checks, because it has no other pod.
   const pings = group.replicas > 1 ? group.replicas * 3 : 0;
   return {
     apiVersion: 'v1',

@@ -18,7 +18,7 @@ export interface RoutePath {
 
 export interface ReadRules {
   readonly paths: readonly RoutePath[];
-  /** Messages about skipped rules. Each message names the field that causes this, and explains the problem. */
+  /** Messages about skipped rules. Each message names the unsupported field, and explains the problem. */
   readonly dropped: readonly string[];
   /** Number of rules in the route, including skipped ones. */
   readonly count: number;

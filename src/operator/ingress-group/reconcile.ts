@@ -1,6 +1,6 @@
 /**
- * Reconciles one ProxyGroup of type ingress: its nodes and all its members. Each pass handles a complete group, because
- * the configuration of a node depends on all members. Effects only.
+ * Reconciles one ProxyGroup of type ingress: its nodes and all its members. Each reconciliation handles a complete
+ * group, because the configuration of a node depends on all members. Effects only.
  */
 import {
   classOfGroup,

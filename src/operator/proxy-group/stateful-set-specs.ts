@@ -24,7 +24,10 @@ import { clusterSelectorOf, CLUSTERS_FILE, clustersName } from './clusters.ts';
 import { proxyGroupNodes } from './group.ts';
 import { ANNOTATIONS, settingsOf, type ProxyGroup } from './resource.ts';
 
-/** Loopback address of the gateway. No other node can reach it through tailscaled, which forwards only to 127.0.0.1. */
+/**
+ * Loopback address of the gateway. Other nodes cannot reach this address through tailscaled, which forwards only to
+ * 127.0.0.1.
+ */
 const LISTEN = '127.0.0.77:8443';
 const OPS_PORT = 9002;
 const TAILSCALE_HEALTH_PORT = 9001;

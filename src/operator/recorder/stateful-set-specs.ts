@@ -120,7 +120,8 @@ function podSpec(recorder: DesiredRecorder, options: SpecOptions): V1PodSpec {
 function podSecurity(wanted: V1PodSecurityContext | undefined): V1PodSecurityContext {
   const defaults: V1PodSecurityContext = {
     fsGroup: USER,
-    // A change of the group at each start would take minutes with millions of files, and changes their ctime.
+    // Otherwise, each start would change the group of all files: this takes minutes for millions of files, and changes
+    // their ctime.
     fsGroupChangePolicy: 'OnRootMismatch',
     seccompProfile: { type: 'RuntimeDefault' },
     sysctls: [{ name: 'net.ipv4.ip_unprivileged_port_start', value: String(UPLOAD_PORT) }],

@@ -108,7 +108,7 @@ function containerWith(
   container: Plain<V1Container>,
   { env, ...overrides }: ContainerOverrides,
 ): V1Container {
-  // Server-side apply rejects duplicate names, so of several variables with the same name only the last one stays.
+  // Server-side apply rejects duplicate names, so only the last of several variables with the same name stays.
   const last = Object.fromEntries(env.map(({ name, value }) => [name, value]));
   const merged = [
     ...(container.env ?? []).filter(({ name }) => !Object.hasOwn(last, name)),

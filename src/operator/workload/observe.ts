@@ -23,7 +23,9 @@ export interface Observed {
   readonly roleBinding: KubeObject | undefined;
   readonly statefulSet: KubeObject | undefined;
   readonly disruptionBudget: KubeObject | undefined;
-  /** Services that have the labels or the name of the group; empty if the resource owns all its objects. */
+  /**
+   * Services that have the labels or the name of the group; empty if the objects have owner references to the resource.
+   */
   readonly services: readonly KubeObject[];
   /** Uids of existing pods in any state. Map keys: name of the pod. */
   readonly pods: ReadonlyMap<string, string>;

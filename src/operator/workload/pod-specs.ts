@@ -27,7 +27,7 @@ type TextMap = Readonly<Record<string, string>>;
 
 /** The parts of a StatefulSet that depend on the kind of resource. */
 interface StatefulSetParts {
-  /** Labels of the StatefulSet. The labels of the group win. */
+  /** Labels of the StatefulSet. The labels of the group override labels with the same keys. */
   readonly labels?: TextMap;
   readonly annotations?: TextMap;
   /** Immutable labels that select the pods. Default: the labels of the group. */

@@ -115,7 +115,9 @@ function selectorOf(uid: string): { app: string } {
   return { app: uid };
 }
 
-/** Returns the duty that forwards packets or connections from or to one target; undefined for other duties. */
+/**
+ * Returns the task (*duty*) that forwards packets or connections from or to one target; undefined for other duties.
+ */
 function packetDutyOf(duty: Duty): PacketDuty | undefined {
   if ('target' in duty) return duty;
   return 'of' in duty ? duty.of : undefined;

@@ -43,7 +43,9 @@ export interface SpecOptions {
    * MagicDNS domain of the tailnet. If the domain is known, the player accepts requests to the full name of its node.
    */
   readonly tailnetDomain: string | undefined;
-  /** Default ProxyClass, for resources except Connectors that name no ProxyClass. Empty if there is no default. */
+  /**
+   * Default ProxyClass, for resources that name no ProxyClass; Connectors do not use it. Empty if there is no default.
+   */
   readonly defaultClass: string;
   /** Domain of the cluster's DNS, e.g. `cluster.local`. */
   readonly clusterDomain: string;
@@ -261,21 +263,21 @@ export interface PacketDuty {
 }
 
 /**
- * Kinds of packet duties. `variable` is the environment variable of containerboot with the target, and `annotation` the
- * annotation that shows the target to users who inspect the pod.
+ * Kinds of tasks that forward packets (*packet duties*). `variable` is the environment variable of containerboot with
+ * the target, and `annotation` the annotation that shows the target to users who inspect the pod.
  */
 export const PACKET_DUTIES = {
-  /** From the tailnet to a cluster address. */
+  /** Forwards packets from the tailnet to a cluster address. */
   ingress: { annotation: 'cluster-ip', variable: 'TS_DEST_IP' },
-  /** From the tailnet to the addresses of a DNS name. */
+  /** Forwards packets from the tailnet to the addresses of a DNS name. */
   'ingress-name': { annotation: 'cluster-dns-name', variable: 'TS_EXPERIMENTAL_DEST_DNS_NAME' },
-  /** From the cluster to the address of a node of the tailnet. */
+  /** Forwards packets from the cluster to the address of a node of the tailnet. */
   'egress-address': { annotation: 'ts-tailnet-target-ip', variable: 'TS_TAILNET_TARGET_IP' },
-  /** From the cluster to the name of a node of the tailnet. */
+  /** Forwards packets from the cluster to the name of a node of the tailnet. */
   'egress-name': { annotation: 'ts-tailnet-target-fqdn', variable: 'TS_TAILNET_TARGET_FQDN' },
 } as const;
 
-/** True if the duty leads from the cluster to the tailnet. */
+/** True if the duty forwards packets from the cluster to the tailnet. */
 export function leadsToTailnet({ kind }: PacketDuty): boolean {
   return kind === 'egress-address' || kind === 'egress-name';
 }
@@ -315,9 +317,9 @@ export type Duty =
 
 /** Tasks like {@link PacketDuty}, but for pods without privileges, which forward TCP connections instead of packets. */
 export type ForwardDuty =
-  /** From the tailnet: tailscaled forwards connections with a serve configuration. */
+  /** Forwards connections from the tailnet: tailscaled uses a serve configuration. */
   | { readonly kind: 'forward-in'; readonly of: PacketDuty; readonly serveConfig: string }
-  /** Into the tailnet: tailcast's forwarder accepts connections, and dials through tailscaled. */
+  /** Forwards connections into the tailnet: tailcast's forwarder accepts them, and dials through tailscaled. */
   | { readonly kind: 'forward-out'; readonly of: PacketDuty; readonly ports: readonly number[] };
 
 /** Configuration of one node of a group. */

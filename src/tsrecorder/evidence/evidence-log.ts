@@ -35,7 +35,7 @@ export interface EvidenceLogOptions {
   /** Path of the journal file. */
   readonly path: string;
   readonly key: SigningKey;
-  /** Keys of other trusted recorders. Default: only the own key is trusted. */
+  /** Keys of other trusted recorders. Default: only the key of this recorder is trusted. */
   readonly trusted?: readonly PublicKey[];
   /** Returns the name for a new evidence log: 32 hexadecimal digits. */
   readonly randomId: () => string;
@@ -338,7 +338,10 @@ export class EvidenceLog {
     }
   }
 
-  /** Compares the store with the journal. Marks entries in the store as published, and logs missing segments. */
+  /**
+   * Compares the store with the journal. Marks entries that are in the store as published. Reports in the process log
+   * if the store has lost published entries.
+   */
   async #reconcile(): Promise<void> {
     const names = await this.#options.store.listDocuments(segmentPrefix(this.id));
     const ours = names.map(parseSegmentName).filter((segment) => segment !== undefined);

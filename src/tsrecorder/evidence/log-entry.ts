@@ -239,7 +239,7 @@ export const MAX_KEY_BYTES = 4096;
 
 /** Name prefix of published public keys. */
 export const KEY_PREFIX = KEYS_FOLDER;
-/** Name prefix of evidence log tails. */
+/** Name prefix of the tails of evidence logs. */
 export const TAIL_PREFIX = TAILS_FOLDER;
 
 function parseWith<T extends z.ZodType>(schema: T, line: string): z.output<T> | undefined {

@@ -153,8 +153,8 @@ function checkSpace(
 
 /**
  * Returns the author whose limit includes a document. If an alert rule wrote the document, the owner of the recording
- * counts as its author. The recordings of one user therefore cannot use up the space for the alert rules of other
- * users' recordings.
+ * counts as its author. The recordings of one user therefore cannot use up the space that alert rules need for the
+ * recordings of other users.
  */
 function authorOf(name: string, by: string): string {
   const owner = /(?:^|\/)rule-.+-([0-9a-f]{16})$/.exec(name)?.[1];

@@ -17,7 +17,7 @@ interface Logged<T extends LogEvent> {
 type Statement = Logged<Extract<LogEvent, { kind: 'held' | 'released' }>>;
 type Removal = Logged<Extract<LogEvent, { kind: 'removed' }>>;
 
-/** Returns a fault for each recording that was removed while it was held. Only signed entries count. */
+/** Returns a fault for each recording that was removed during a legal hold. Only signed entries count. */
 export function checkHeldRemovals(logs: ReadonlyMap<string, ReadLog>): readonly Finding[] {
   const statements = new Map<string, Statement[]>();
   const removals: Removal[] = [];
@@ -42,7 +42,9 @@ export function checkHeldRemovals(logs: ReadonlyMap<string, ReadLog>): readonly 
   });
 }
 
-/** Returns a finding for each stored recording whose hold has no signed document. @param present ids of recordings */
+/**
+ * Returns a finding for each stored recording whose legal hold has no signed document. @param present ids of recordings
+ */
 export async function checkHolds(
   store: DocumentReader,
   logs: ReadonlyMap<string, ReadLog>,

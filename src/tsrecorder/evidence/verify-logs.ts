@@ -27,7 +27,7 @@ import { keysById, parsePublicKey, type PublicKey } from './signing-key.ts';
 /** Read access to the documents of a store. */
 export type DocumentReader = Pick<DocumentStore, 'listDocuments' | 'readDocument'>;
 
-/** A log in the store. */
+/** An evidence log in the store. */
 export interface ReadLog {
   readonly log: string;
   /** Readable entries. Map keys: number of the entry. */

@@ -23,7 +23,7 @@ export interface VerifyOptions {
   readonly store: VerifiedStore;
   /** Keys of the verifier. If empty, the keys come from the store. */
   readonly keys: readonly PublicKey[];
-  /** Last entries (heads) of the evidence logs that the verifier saved earlier. */
+  /** Last entries (heads) of the evidence logs, saved by an earlier verification. */
   readonly checkpoint: readonly LogHead[];
   /** Current time in milliseconds since the epoch. */
   readonly nowMs: number;
@@ -255,7 +255,7 @@ function checkAbsent(index: Index, present: ReadonlySet<string>, keys: KeyRing):
   return { findings, removed };
 }
 
-/** Returns the losses that recorders reported. */
+/** Returns a finding for each loss of acknowledged bytes that a recorder reported. */
 function checkLosses({ losses }: Index): readonly Finding[] {
   return losses.map(({ log, n, event }) => {
     const { recording, reason } = event;

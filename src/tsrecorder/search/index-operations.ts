@@ -254,7 +254,7 @@ class FedRecording {
   }
 
   /**
-   * Feeds the bytes, if any, and returns the moments (rows that were on the screen together) that were completed since
+   * Reads the bytes, if any, and returns the moments (rows that were on the screen together) that were completed since
    * the last call.
    */
   takeNew(bytes?: Uint8Array): readonly Moment[] {
@@ -304,7 +304,7 @@ class FedRecording {
     if (this.#cast.isExhausted && this.watch.readsOutput) this.#readUnrendered(line);
   }
 
-  /** Reads output as plain lines for the patterns of rules, after the budget of the index is exhausted. */
+  /** Reads output as plain lines for the patterns of alert rules, after the budget of the index is exhausted. */
   #readUnrendered(line: string): void {
     if (this.#lines === undefined) {
       const onLine = (row: PatternLine): void => this.watch.output(row);

@@ -39,7 +39,7 @@ export interface WorkDone {
 export interface IndexOperations {
   /** Opens the files or connects to the server. Must be the first request. */
   open(ask: IndexPlace & { readonly mayWrite: boolean }): null;
-  /** Sets the rules for recordings that are started after this call. */
+  /** Sets the alert rules for recordings whose reading starts after this call. */
   watch(ask: readonly WatchedRule[]): null;
   /** Starts a recording. Returns `same` if the index has this version already. */
   begin(ask: {
@@ -51,7 +51,8 @@ export interface IndexOperations {
   /** Sends bytes of the cast. */
   feed(ask: { readonly key: number; readonly bytes: Uint8Array }): WorkDone;
   /**
-   * Indexes the sent bytes of a running session, and the bytes in this request, if any. @returns newly matching rules
+   * Indexes the sent bytes of a running session, and the bytes in this request, if any. @returns newly matching alert
+   * rules
    */
   commit(ask: {
     readonly key: number;

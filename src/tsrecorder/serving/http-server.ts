@@ -42,8 +42,8 @@ export interface ServerOptions {
    */
   readonly proxyHeaders?: ProxyHeaders | undefined;
   /**
-   * Maximum number of connections. Each address may use at most half of the connections that other addresses do not
-   * use.
+   * Maximum number of connections. Each address may use at most half of the connections that other addresses leave
+   * free.
    */
   readonly maxConnections: number;
   /** Called with the number of open connections when it changes. */

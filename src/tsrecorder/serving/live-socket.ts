@@ -25,7 +25,9 @@ export interface LiveSocketOptions {
   readonly access: ViewerAccess;
   readonly hosts: Hosts;
   readonly log: Logger;
-  /** Maximum number of live views. Each viewer may use at most half of the live views that other viewers do not use. */
+  /**
+   * Maximum number of live views. Each viewer may use at most half of the live views that other viewers leave free.
+   */
   readonly maxViewers: number;
   /** Interval of pings, in milliseconds. A viewer must respond to each ping. */
   readonly pingMs: number;

@@ -66,7 +66,7 @@ export interface UploadOptions {
   readonly maxEventBytes: number;
   /**
    * Maximum number of event bytes in memory. Above this number, events are rejected. Each tailnet node may use at most
-   * half of the bytes that other nodes do not use.
+   * half of the bytes that other nodes leave free.
    */
   readonly maxTotalEventBytes: number;
   /** Minimum free bytes for a new session. */

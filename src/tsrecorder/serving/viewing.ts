@@ -94,7 +94,8 @@ export function scopeOf(rules: readonly ViewRule[], viewer: Viewer): Scope {
 }
 
 /**
- * For a viewer without a matching rule, returns a field with its login or node name. Otherwise returns an empty object.
+ * For a viewer without a matching rule, returns a field with the viewer's login or node name. Otherwise returns an
+ * empty object.
  */
 export function noRuleField(scope: Scope, { user, node }: Viewer): { readonly noRuleFor?: string } {
   return scope.length === 0 ? { noRuleFor: user ?? node } : {};
@@ -126,7 +127,10 @@ function isFor({ viewer }: ViewRule, { user, tags = [] }: Viewer): boolean {
   return viewer === '*' || viewer === user || tags.includes(viewer);
 }
 
-/** Returns the access mark that the rule requires of a recording; undefined if the rule applies to all recordings. */
+/**
+ * Returns the access mark (see `scope.ts`) that a recording must have for this rule; undefined if the rule applies to
+ * all recordings.
+ */
 function markOf(scope: ViewRule['scope']): string | undefined {
   switch (scope.kind) {
     case 'everything':

@@ -21,7 +21,8 @@ export const ACCESS_NOTICE = z.object({
   node: text,
   groups: texts,
   /**
-   * Kubernetes user that the requester becomes during the access. Empty if the access uses the requester's own user.
+   * Kubernetes user that the gateway impersonates for the requester during the access. Empty if the access uses the
+   * requester's own user.
    */
   user: text,
   writes: z.boolean(),

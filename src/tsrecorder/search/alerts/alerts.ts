@@ -1,8 +1,8 @@
 /**
- * Alerts of a recorder. Matches of rules are written to the journal. The recorder retries the delivery of each alert to
- * its webhook until the delivery succeeds or `giveUpMs` is over. After a crash, the recorder repeats deliveries with
- * the same id. Thus a crash loses no alert, and receivers can drop duplicates. The recorders that share a store agree
- * which of them sends an alert: see `alert-claim.ts`.
+ * Alerts of a recorder. Matches of alert rules are written to the alert journal. The recorder retries the delivery of
+ * each alert to its webhook until the delivery succeeds or `giveUpMs` is over. After a crash, the recorder repeats
+ * deliveries with the same id. Thus a crash loses no alert, and receivers can drop duplicates. The recorders that share
+ * a store agree which of them sends an alert: see `alert-claim.ts`.
  */
 import { errorText } from '../../../errors.ts';
 import type { RuleMatch, WatchedRule } from '../../../search/match.ts';
@@ -222,8 +222,8 @@ export class Alerts implements SessionWatch {
     const rule = this.#byId.get(ruleId);
     const { webhook: name = '' } = rule ?? {};
     const webhook = this.#options.webhooks.get(name);
-    // The index matched the description that the recording had when it was indexed, so check access with the current
-    // description.
+    // The rule matched the indexed description of the recording. The description may have changed since then, so check
+    // access with the current description.
     if (rule?.query === undefined || webhook === undefined || !isWithin(webhook.scope, recording))
       return undefined;
     if (isSlow === true) return undefined;

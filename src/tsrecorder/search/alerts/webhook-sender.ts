@@ -251,7 +251,7 @@ export class WebhookSender {
 
   async #deliver(waiting: WaitingAlert, recording: Recording | 'changed' | undefined): Promise<void> {
     const { webhook, nowMs, log, name, onStep, signal } = this.#options;
-    // Read the alert again: its text may have been removed during the claim, and must not be sent then.
+    // Read the alert again: its text may have been removed while the claim was created, and must not be sent then.
     const { alert } = waiting;
     if (recording === 'changed')
       log.error(

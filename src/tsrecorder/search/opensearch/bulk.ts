@@ -38,8 +38,8 @@ const BULK_ANSWER = z.object({
 });
 
 /**
- * Sends documents. Repeats documents that an overloaded server rejects. @returns the final status of each document, in
- * order. @throws ServerError, Error
+ * Sends documents. Sends documents again while an overloaded server rejects them. @returns the final status of each
+ * document, in order. @throws ServerError, Error
  */
 export async function sendBulk(options: BulkOptions, actions: readonly Action[]): Promise<readonly number[]> {
   const statuses: number[] = [];
@@ -76,7 +76,7 @@ export async function patiently<T>(patienceMs: number, act: () => Promise<T>): P
   }
 }
 
-/** Repeats the documents that the overloaded server rejected. */
+/** Sends the documents again that the overloaded server rejected. */
 async function sendAll(options: BulkOptions, lines: readonly string[]): Promise<readonly number[]> {
   const statuses: number[] = [];
   let left = lines.map((_, at) => at);

@@ -7,7 +7,7 @@ import { aliasOf } from './indices.ts';
 import type { ServerIndex } from './server-index.ts';
 
 /**
- * A running session belongs to the recorder that wrote it last. This ends after this time without a write, in
+ * A running session belongs to the recorder that wrote it last. The ownership ends after this time without a write, in
  * milliseconds.
  */
 const FOLLOWED_MS = 86_400_000;
