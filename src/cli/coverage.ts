@@ -172,7 +172,7 @@ async function readSessions(path: string): Promise<readonly AuditedSession[]> {
     for await (const line of readTextLines(createReadStream(path), MAX_LINE_BYTES)) {
       number += 1;
       if (line === '') continue;
-      if (!isAuditEvent(line)) throw new Error(`line ${number} is no complete event (audit.k8s.io/v1)`);
+      if (!isAuditEvent(line)) throw new Error(`line ${number} is not a complete event (audit.k8s.io/v1)`);
       events += 1;
       const session = parseAuditedSession(line);
       if (session !== undefined) sessions.push(session);

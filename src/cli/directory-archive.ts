@@ -64,7 +64,7 @@ function withTrust(recording: Recording): ArchivedRecording {
     ...recording,
     isUnchecked: true,
     trust: 'unverified',
-    trustReason: 'no key of a recorder is named (--recorder-keys)',
+    trustReason: 'no public key of a recorder was given (--recorder-keys)',
   };
 }
 

@@ -296,7 +296,7 @@ function addVerify(command: AddCommand, context: CommandContext, outcome: { code
       several,
     )
     .option('--checkpoint <file>', 'state of an earlier run; everything in it must still exist')
-    .option('--save-checkpoint <file>', 'save the state of the logs, if there are no faults')
+    .option('--save-checkpoint <file>', 'save the state of the evidence logs, if there are no faults')
     .option('--require-evidence', 'report recordings without evidence as faults')
     .option(
       '--unfinished-hours <n>',
@@ -418,7 +418,7 @@ function addCompletion(command: AddCommand, { stdout }: CommandContext): void {
     .addArgument(new Argument('<shell>', 'shell that loads the script').choices(SHELLS))
     .addHelpText(
       'after',
-      '\nFor now: source <(tailcast completion bash). The script says where it can be kept.',
+      '\nFor now: source <(tailcast completion bash). A comment in the script names the file for permanent use.',
     )
     .action((shell: string) => print(stdout, completionScript(shell)));
 }

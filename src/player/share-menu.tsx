@@ -66,7 +66,7 @@ export function ShareMenu({
       <button
         type="button"
         class="closes"
-        title="One HTML file with recording and evidence. It plays without a recorder, also in other pages."
+        title="One HTML file with recording and evidence. It plays without a recorder, and other pages can embed it."
         disabled={exporting !== undefined || recording.state === 'running'}
         onClick={() =>
           void run((signal, onProgress) => exportRecording(recording, signal, onProgress), '.html')

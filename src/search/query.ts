@@ -247,7 +247,7 @@ function isBalanced(value: string): boolean {
 
 function brokenPiece(rest: string): string {
   const [, key] = /^(?:NOT\s+|[-!])?([A-Za-z_]+):(?:\s|$)/.exec(rest) ?? [];
-  if (key !== undefined) return `the key ${key}: needs a value right behind it`;
+  if (key !== undefined) return `the key ${key}: needs a value directly after it`;
   return rest.includes('"')
     ? 'a quote is not closed, or something follows it without a space'
     : 'a term is empty';
@@ -258,7 +258,7 @@ function readTerm(piece: Piece, nowMs: number): Term {
   if (key === undefined) return { isNot, ...textTerm('any', piece) };
   const name = findKey(key, piece);
   const isAny = isPrefix && FIELDS.some((field) => field === name);
-  if (value === '' && !isAny) throw new QueryError(`the key ${key}: needs a value right behind it`, offset);
+  if (value === '' && !isAny) throw new QueryError(`the key ${key}: needs a value directly after it`, offset);
   if (name === 'cmd' || name === 'text') return { isNot, ...textTerm(name, piece) };
   if (name === 'before' || name === 'after') {
     const atMs = isPrefix ? undefined : readTime(value, nowMs);
@@ -297,7 +297,7 @@ function textTerm(field: TextTerm['field'], { value, isPrefix, offset }: Piece):
     throw new QueryError(`there is no word in ${value === '' ? 'an empty term' : value}`, offset);
   if (tokens.length > MAX_PHRASE) throw new QueryError(`a phrase has at most ${MAX_PHRASE} words`, offset);
   if (isPrefix && last.length < MIN_PREFIX && !/[^\0-\x7f]/.test(last))
-    throw new QueryError(`before * stand at least ${MIN_PREFIX} characters`, offset);
+    throw new QueryError(`write at least ${MIN_PREFIX} characters before *`, offset);
   return { kind: 'text', field, value, isPrefix };
 }
 

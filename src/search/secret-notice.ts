@@ -12,7 +12,7 @@ export const REDACTED = SECRET;
 /** Description of the text in an index, as part of a sentence. */
 export const COVERED_TEXT = 'names, commands and the text on the screens';
 export const NOT_INDEXED =
-  'The index has no keyboard input and no secrets. Of long binary output it has only the printable text.';
+  'The index has no keyboard input and no secrets. For long binary output, it contains only the printable text.';
 
 /** Returns a notice if a query searches for text that looks like a secret. No index contains such text. */
 export function secretNotice({ clauses }: Query): string | undefined {

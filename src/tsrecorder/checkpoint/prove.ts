@@ -52,21 +52,22 @@ export async function proveSession(
   const { log, start } = checkpoint;
   const { log: published, findings } = await readLogFrom(store, log, start, { trusted: true, byId: trusted });
   const [finding] = findings;
-  if (finding !== undefined) return distrust(`the log of its recorder is damaged: ${finding.message}`, true);
+  if (finding !== undefined)
+    return distrust(`the evidence log of its recorder is damaged: ${finding.message}`, true);
   const seen = evidence.witnessed(log);
   if (seen !== undefined && seen.n >= start && published.hashes.get(seen.n) !== seen.hash)
     return distrust(
-      `the log of its recorder is an older copy: this recorder saw entry ${seen.n}, which is missing now`,
+      `the evidence log of its recorder is an older copy: this recorder saw entry ${seen.n}, which is missing now`,
       true,
     );
   const began = published.entries.get(start)?.event;
-  if (began === undefined) return distrust('the log of its recorder does not have its start', false);
+  if (began === undefined) return distrust('the evidence log of its recorder does not have its start', false);
   const isSame =
     began.kind === 'start' &&
     began.recording === recordingId(session.key) &&
     began.nodeId === session.key.nodeId &&
     began.header === checkpoint.header;
-  if (!isSame) return distrust('the log of its recorder has the start of another session', true);
+  if (!isSame) return distrust('the evidence log of its recorder has the start of another session', true);
   const course = followCourse(published.entries.values(), start, began.durable ?? 0);
   if (typeof course === 'string') return { storedAs: course };
   return {

@@ -86,5 +86,5 @@ async function compareHeader(
   const digest = hash('sha256', await readPart(drafts.cast, 0, storedHeaderBytes));
   return nodeId === key.nodeId && time === key.time && digest === header
     ? undefined
-    : 'it is another session than the one that the log of its recorder has';
+    : 'it is not the session in the evidence log of its recorder';
 }

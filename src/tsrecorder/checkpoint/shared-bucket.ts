@@ -104,7 +104,7 @@ export async function openSharedBucket(options: SharedBucketOptions): Promise<Sh
   function sweep(): void {
     sweeping = bucket.sweepUploads(options.staleUploadMs).then(
       (count) => {
-        if (count > 0) log.info({ count }, 'unfinished uploads were given up');
+        if (count > 0) log.info({ count }, 'unfinished uploads were aborted');
       },
       // Not an error: some S3 servers cannot list unfinished uploads.
       (error: unknown) => log.info({ error: errorText(error) }, 'unfinished uploads could not be listed'),

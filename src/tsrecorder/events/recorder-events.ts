@@ -57,7 +57,7 @@ export async function openRecorderEvents(options: RecorderEventsOptions): Promis
   });
   const onOversized = (document: string): void => {
     metrics.oversized.inc();
-    options.log.error({ document }, 'events are skipped: the batch or day is larger than any of a recorder');
+    options.log.error({ document }, 'events are skipped: the batch or day is larger than recorders write');
   };
   return {
     async put(key, content) {

@@ -277,7 +277,7 @@ async function readTable(
     const seal = parseSeal(head);
     const isSealed = seal !== undefined;
     const length = seekTableBytes(tail.subarray(-FOOTER_BYTES), isSealed);
-    if (length > bytes) throw new ArchiveFormatError('its index is longer than itself');
+    if (length > bytes) throw new ArchiveFormatError('its seek table is longer than the archive');
     const index = length <= tail.length ? tail.subarray(-length) : await readAt(bytes - length, bytes);
     const table = parseSeekTable(index, bytes, crc32, isSealed);
     const cipher = isSealed ? keys?.open(seal, nameOf(key, kind)) : undefined;

@@ -143,7 +143,7 @@ function createDocuments(
 ): DocumentStore {
   const { files } = parts;
   const pathOf = (name: string): string => {
-    if (!isDocumentName(name)) throw new TailcastError('STORE_FAILED', 'this is no name of a document');
+    if (!isDocumentName(name)) throw new TailcastError('STORE_FAILED', 'this is not a valid document name');
     return join(directory, name);
   };
 

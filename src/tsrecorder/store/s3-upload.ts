@@ -221,7 +221,7 @@ export class S3Uploader {
   async #assertSame(name: string, file: FileHandle, bytes: number): Promise<void> {
     const head = await this.#parts.head(name);
     // `sweepUploads` aborted this upload, and no other upload has created the object.
-    if (head === undefined) throw new TailcastError('STORE_FAILED', 'the upload is gone');
+    if (head === undefined) throw new TailcastError('STORE_FAILED', 'the upload was aborted');
     if (head.stat.bytes !== bytes || !(await equalsFile(this.#parts.get(name), file, bytes)))
       throw taken(undefined);
   }

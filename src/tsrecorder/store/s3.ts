@@ -76,7 +76,7 @@ export function createS3Store(options: S3StoreOptions): RecordingStore {
 /** Creates the document store: documents are objects. */
 function createDocuments(bucket: Bucket): DocumentStore {
   const checked = (name: string): string => {
-    if (!isDocumentName(name)) throw new TailcastError('STORE_FAILED', 'this is no name of a document');
+    if (!isDocumentName(name)) throw new TailcastError('STORE_FAILED', 'this is not a valid document name');
     return name;
   };
   return {

@@ -68,7 +68,7 @@ export async function loadSealKeys(path: string): Promise<SealKeys> {
   });
   const [first] = keys;
   if (first === undefined)
-    throw invalid('has no key; make one: openssl rand -base64 32, one key a line, the newest first', path);
+    throw invalid('has no key; make one: openssl rand -base64 32, one key per line, the newest first', path);
   if (keys.length > MAX_KEYS) throw invalid(`has more than ${MAX_KEYS} keys`, path);
   return createSealKeys([first, ...keys.slice(1)]);
 }
@@ -111,7 +111,7 @@ function createArchiveCipher(key: Uint8Array): ArchiveCipher {
     tagOf,
     check(table, tag) {
       if (decrypt(key, TABLE_NONCE, tag, table) === undefined)
-        throw new ArchiveFormatError('its index differs from its sealed content');
+        throw new ArchiveFormatError('its seek table differs from the sealed one');
     },
   };
 }
