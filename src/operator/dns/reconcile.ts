@@ -67,7 +67,7 @@ async function deploy(deps: ReconcilerDeps, dnsConfig: DnsConfig): Promise<Names
   const { options } = deps;
   const first = await firstOf(deps);
   if (first !== undefined && first !== dnsConfig.metadata.name) {
-    const message = `DNSConfig "${first}" is there already, and there is one nameserver: delete one of the two`;
+    const message = `DNSConfig "${first}" exists already, and the operator serves only one: delete one of the two`;
     const verdict = failed('MultipleDNSConfigsPresent', message);
     await warn(deps, target(dnsConfig), verdict);
     return { verdict, ip: '' };
@@ -75,8 +75,8 @@ async function deploy(deps: ReconcilerDeps, dnsConfig: DnsConfig): Promise<Names
   const { image } = dnsConfig.spec.nameserver;
   if (isReferenceImage(image)) {
     const message =
-      `spec.nameserver.image: ${image.repo} is not started as the operator’s own nameserver is, ` +
-      'which runs in its place';
+      `spec.nameserver.image: ${image.repo} needs other arguments, so the operator deploys ` +
+      'its own nameserver image instead';
     await warn(deps, target(dnsConfig), { reason: 'DNSConfigFieldIgnored', message });
   }
   const domain = options.tailnetDomain ?? 'ts.net';

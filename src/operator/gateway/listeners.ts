@@ -212,7 +212,7 @@ function certificateOf(
     certificate: undefined,
   });
   if (ref.group !== '' || ref.kind !== 'Secret')
-    return refused('InvalidCertificateRef', `a Secret is wanted, not a ${ref.kind}`);
+    return refused('InvalidCertificateRef', `only a Secret is supported, not a ${ref.kind}`);
   if ((ref.namespace ?? metadata.namespace) !== metadata.namespace)
     return refused(
       'RefNotPermitted',

@@ -160,7 +160,7 @@ function attach({
   if (open.length === 0)
     return refused(
       'NotAllowedByListeners',
-      `spec.parentRefs: no listener of Gateway ${nameOf(gateway)} lets HTTPRoutes of this namespace in (allowedRoutes)`,
+      `spec.parentRefs: no listener of Gateway ${nameOf(gateway)} accepts HTTPRoutes of this namespace (allowedRoutes)`,
     );
   const wanted = route.spec.hostnames.map((host) => host.toLowerCase());
   const at = open
@@ -192,7 +192,8 @@ function attach({
 
 function tooMuch({ parentRef, refs }: AttachedParent): AttachedParent {
   const message =
-    'spec.rules: the routes of this Gateway are too many for one node, and older ones come first: attach it to another';
+    'spec.rules: the routes of this Gateway are too many for one node, and older routes take precedence: ' +
+    'attach this route to another Gateway';
   return { parentRef, accepted: failed('TooManyRoutes', message), refs, partial: undefined, at: [] };
 }
 

@@ -95,7 +95,7 @@ export function gatewayStatus(
     listeners: plan?.listeners.map((listener) => {
       const before = status.listeners.find(({ name }) => name === listener.name)?.conditions ?? [];
       const overlaps = overlapsOf(listener, plan.listeners);
-      const message = `spec.listeners: ${overlaps.join(', ')} is for some of the same names`;
+      const message = `spec.listeners: this listener shares hostnames with ${overlaps.join(', ')}`;
       return {
         name: listener.name,
         supportedKinds: listener.allowsHttpRoutes ? [{ group: GATEWAY_GROUP, kind: 'HTTPRoute' }] : [],

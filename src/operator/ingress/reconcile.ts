@@ -166,7 +166,7 @@ export function problemsOfIngress(
     if (fields.length > 0) {
       const message =
         `${fields.join(', ')}: the control server issues no certificates, so http://${dnsName} is ` +
-        'served, within the tailnet’s encryption: enable HTTPS there, or remove what asks for it';
+        'served, within the tailnet’s encryption: enable HTTPS there, or remove these fields';
       problems.push({ reason: 'HTTPSNotEnabled', message });
     }
   }

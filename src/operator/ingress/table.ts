@@ -124,9 +124,9 @@ type Found =
 /** Returns the certificate and the private key in a Secret, or the problem with the Secret. */
 export function readCertificate(name: string, secret: TlsSecret): Found {
   if (secret === 'missing')
-    return { problem: `Secret "${name}" does not exist: make it, of type kubernetes.io/tls` };
+    return { problem: `Secret "${name}" does not exist: create it with type kubernetes.io/tls` };
   if (secret === 'excess')
-    return { problem: `Secret "${name}" is one too many: divide the Ingress into several` };
+    return { problem: `Secret "${name}" exceeds the maximum number of Secrets: divide the Ingress` };
   if (secret === 'forbidden') return { problem: `the operator may not read Secret "${name}": grant it get` };
   const data = secretData(secret);
   const certificatePem = data.get('tls.crt') ?? '';
@@ -138,13 +138,13 @@ export function readCertificate(name: string, secret: TlsSecret): Found {
     const leaf = new X509Certificate(certificatePem);
     if (!leaf.checkPrivateKey(createPrivateKey(keyPem))) {
       return {
-        problem: `tls.key of Secret "${name}" is not that of the first certificate in tls.crt: put the pair in`,
+        problem: `tls.key of Secret "${name}" is not that of the first certificate in tls.crt: replace one of them`,
       };
     }
     return { certificatePem, keyPem, leaf };
   } catch (error) {
     return {
-      problem: `Secret "${name}" cannot be read as PEM (${errorText(error)}): put certificate and key in`,
+      problem: `Secret "${name}" cannot be read as PEM (${errorText(error)}): store certificate and key in PEM`,
     };
   }
 }

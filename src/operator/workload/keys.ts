@@ -220,7 +220,7 @@ export class KeyKeeper {
     deviceId: string | undefined,
   ): Promise<{ deviceId: string | undefined; device: TailnetDevice | undefined; removed: boolean }> {
     if (deviceId === undefined) return { deviceId, device: undefined, removed: false };
-    const response = await this.#query('what a node is', () => control.device(deviceId));
+    const response = await this.#query('the state of a node', () => control.device(deviceId));
     const answer = response?.answer;
     const device =
       answer !== undefined && secrets.state !== undefined && isNodeOf(secrets.state, answer)
@@ -254,7 +254,7 @@ export class KeyKeeper {
         await write(stored);
         this.#deps.metrics.keysCreated.inc({ reason: decision.kind === 'create' ? 'new' : decision.reason });
         const old = before?.id;
-        if (old !== undefined) await this.#query('that a key is revoked', () => control.revokeKey(old));
+        if (old !== undefined) await this.#query('the revocation of a key', () => control.revokeKey(old));
         return stored;
       }
     }
@@ -313,7 +313,7 @@ export class KeyKeeper {
     try {
       return { answer: await question() };
     } catch (error) {
-      this.#deps.log.warn({ what, error: errorText(error) }, 'the control server did not say');
+      this.#deps.log.warn({ what, error: errorText(error) }, 'a query to the control server failed');
       return undefined;
     }
   }

@@ -32,7 +32,7 @@ export async function privilegedClassOf(
   const answer = await classOf(deps, name);
   if (answer.kind === 'waits' || !isUnprivileged(answer.proxyClass)) return answer;
   const message =
-    `waiting: ProxyClass "${name}" says ${UNPRIVILEGED}, but forwarding needs privileges: name another ` +
+    `waiting: ProxyClass "${name}" has ${UNPRIVILEGED}, but forwarding needs privileges: name another ` +
     'class';
   return { kind: 'waits', message };
 }
@@ -73,8 +73,8 @@ export async function existingName(
   const [first, ...more] = new Set(names);
   if (first !== undefined && more.length > 0) {
     throw new Error(
-      `there are objects of ${[first, ...more].join(' and ')} for ${parent.namespace}/${parent.name}: delete ` +
-        'those of all but one',
+      `several sets of objects exist for ${parent.namespace}/${parent.name}: ` +
+        `${[first, ...more].join(', ')}: delete all but one`,
     );
   }
   return first;

@@ -37,7 +37,7 @@ export function planForwards(duty: PacketDuty, declared: readonly DeclaredPort[]
     const what = shown.length === 0 ? 'none is declared' : `there is only ${shown.join(', ')}`;
     return {
       kind: 'impossible',
-      message: `spec.ports: an unprivileged proxy carries the TCP ports that are declared, and ${what}: declare them, or name a ProxyClass without ${UNPRIVILEGED}`,
+      message: `spec.ports: an unprivileged proxy forwards only declared TCP ports, and ${what}: declare them, or name a ProxyClass without ${UNPRIVILEGED}`,
     };
   }
   const unserved =

@@ -297,7 +297,7 @@ function checkCourses(
       isLate
         ? fault(
             'unfinished-too-long',
-            `${began}, and its recorder has not named it since ${course.seen}`,
+            `${began}, and its recorder has not logged it since ${course.seen}`,
             where,
           )
         : notice('unfinished', `${began}: it is open, or in the recorder's spool`, where),

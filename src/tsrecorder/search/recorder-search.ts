@@ -136,7 +136,7 @@ export class RecorderSearch implements SessionIndex {
     const { log } = this.#options;
     this.#building = this.#start(this.#places.next, () => []);
     this.#built = this.#build(this.#building).catch((error: unknown) =>
-      log.error({ error: errorText(error) }, 'the new search index could not take the place of the old one'),
+      log.error({ error: errorText(error) }, 'the new search index could not replace the old one'),
     );
   }
 
@@ -169,7 +169,7 @@ export class RecorderSearch implements SessionIndex {
     } catch (error) {
       this.#options.log.error(
         { error: errorText(error) },
-        'the place of the search index cannot be put in order',
+        'the location of the search index could not be prepared',
       );
     }
   }
@@ -210,7 +210,7 @@ export class RecorderSearch implements SessionIndex {
   }
 
   #reportDamaged(error: unknown): void {
-    this.#options.log.error({ error: errorText(error) }, 'the search index is damaged and is built anew');
+    this.#options.log.error({ error: errorText(error) }, 'the search index is damaged and is rebuilt');
   }
 
   /** Returns a client that remembers errors of the writer. The next writer may have to start with an empty index. */
@@ -244,7 +244,7 @@ export class RecorderSearch implements SessionIndex {
       await building.close();
       await this.#indexer.close();
       await this.#places.swap();
-      this.#options.log.info('the search index was built anew');
+      this.#options.log.info('the search index was rebuilt');
     } finally {
       this.#building = undefined;
       this.#indexer = this.#start(this.#places.current, this.#options.live);

@@ -173,7 +173,7 @@ async function answerRequest(
  */
 function refuseBrowsers({ origin, 'sec-fetch-site': site }: IncomingHttpHeaders): void {
   if (origin !== undefined || site !== undefined)
-    throw new TailcastError('UPLOAD_REFUSED', 'the request is of a browser');
+    throw new TailcastError('UPLOAD_REFUSED', 'the request comes from a browser');
 }
 
 async function answerStream(
@@ -214,7 +214,7 @@ async function answerUpgrade(
   const { headers } = request;
   const protocols = (headers.upgrade ?? '').split(',').map((name) => name.trim());
   if (!protocols.includes(RECORD_PROTOCOL)) {
-    throw new TailcastError('UPLOAD_MALFORMED', `the only upgrade here is to ${RECORD_PROTOCOL}`);
+    throw new TailcastError('UPLOAD_MALFORMED', `this path supports only the upgrade to ${RECORD_PROTOCOL}`);
   }
   if (headers['content-length'] !== undefined || headers['transfer-encoding'] !== undefined) {
     throw new TailcastError('UPLOAD_MALFORMED', 'a request for an upgrade has no body');

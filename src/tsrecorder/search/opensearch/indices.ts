@@ -28,7 +28,7 @@ export async function indexOf(server: SearchServer, alias: string): Promise<stri
     throw error;
   });
   const names = Object.keys(ALIASED.parse(found));
-  if (names.length > 1) throw new Error(`the alias ${alias} stands for several indices`);
+  if (names.length > 1) throw new Error(`the alias ${alias} has several indices`);
   return names[0];
 }
 
@@ -51,9 +51,7 @@ export async function openIndex(server: SearchServer, index: ServerIndex): Promi
         throw error;
     }
   }
-  throw new Error(
-    `there is an index for ${alias}, and not this alias: remove the index, or give it the alias`,
-  );
+  throw new Error(`an index for ${alias} exists without this alias: remove the index, or give it the alias`);
 }
 
 /** Replaces the current index by the next one atomically, and deletes the old one. */
