@@ -40,7 +40,7 @@ export function addAccess(
   addContextOptions(command('request', 'request more rights for a limited time'))
     .option('--group <name>', 'group to request; may be given several times', LIST)
     .option('--user <name>', 'Kubernetes user to request')
-    .option('--writes', 'request writes, for a node whose writes need an approval')
+    .option('--writes', 'request write access, if your rule requires an approval of writes')
     .option('--reason <text>', 'reason, which the approvers see')
     .option('--for <duration>', 'duration such as 30m or 4h; default: 1h, or the maximum of the rule')
     .option('--cluster <name>', 'cluster, at a gateway with several clusters')

@@ -35,7 +35,7 @@ export interface RecordedSession {
    * True if the gateway impersonated the user. Otherwise the session ran under the name in the client's credentials.
    */
   readonly isImpersonated: boolean;
-  /** Login name of a person, or name of a tagged node. */
+  /** Login name of a person, or name of a tagged tailnet node. */
   readonly user: string;
   /** `exec` or `attach`. */
   readonly subresource: string;

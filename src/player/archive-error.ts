@@ -8,7 +8,7 @@ export class ArchiveError extends Error {
   readonly status: number;
   /** URL of the request. */
   readonly url: string;
-  /** Login or node name of the viewer, if the response contains it. */
+  /** Login of the viewer, or name of the viewer's tailnet node, if the response contains it. */
   readonly viewer: string | undefined;
   /** True if the response is from the gateway, and not from the recorder. */
   readonly isOfGateway: boolean;

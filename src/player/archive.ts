@@ -21,7 +21,7 @@ export interface Page {
   readonly search?: boolean;
   /** State of the search index. */
   readonly index?: SearchIndexState;
-  /** Login or node name of the viewer if no viewer rule matches; otherwise undefined. */
+  /** Login of the viewer, or name of the viewer's tailnet node, if no viewer rule matches; otherwise undefined. */
   readonly noRuleFor?: string;
 }
 

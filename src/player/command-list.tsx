@@ -7,14 +7,15 @@ import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { exitCodeOf } from '../wire/recorder-api/recording-status.ts';
 import { durationText } from './format.ts';
 
-/** Entry of the list: a command or, in a session without detected commands, any other mark. */
+/** Entry of the list: a command or, in a session without detected commands, any other timeline mark. */
 export interface CommandEntry extends Pick<PlayMark, 'at' | 'text' | 'seconds' | 'exit'> {
   readonly isCommand: boolean;
 }
 
 /**
  * Returns the entries of a recording, in order of time. Entries are commands that the shell marked or that follow a
- * prompt. If a session has no such commands, the entries are the command that started the session, and all other marks.
+ * prompt. If a session has no such commands, the entries are the command that started the session, and all other
+ * timeline marks.
  */
 export function commandEntries(
   { command, kind, durationSeconds, result }: ListedRecording,

@@ -34,7 +34,7 @@ export function sizeText(bytes: number): string {
   return `${(bytes / 1024 ** unit).toFixed(1)} ${['B', 'KiB', 'MiB', 'GiB', 'TiB'][unit]}`;
 }
 
-/** User of the session: the login name, otherwise the tags, otherwise the node. */
+/** User of the session: the login name, otherwise the tags, otherwise the name of the tailnet node. */
 export function whoText({ source }: ListedRecording): string {
   return (
     source.user ??

@@ -22,7 +22,7 @@ export function snippetParts({ text, marks }: Pick<Hit, 'text' | 'marks'>): read
     if (to > at) parts.push({ text: text.slice(at, to).toWellFormed(), isMatch });
     at = Math.max(at, to);
   };
-  // the recorder is not trusted: its marks may overlap or be out of range
+  // the recorder is not trusted: its offsets of matches may overlap or be out of range
   for (const [from, to] of marks) {
     add(Math.min(from, end), false);
     add(Math.min(to, end), true);

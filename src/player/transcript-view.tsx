@@ -220,7 +220,7 @@ function rowAt(rows: Rows, position: number): number {
 function marked(text: string, find: string): readonly (JSX.Element | string)[] {
   const wanted = find.trim().toLowerCase();
   const lower = text.toLowerCase();
-  // some letters are longer in lower case, which would shift the marks
+  // some letters are longer in lower case, which would shift the marks of the matches
   if (wanted === '' || lower.length !== text.length) return [text];
   const parts: (JSX.Element | string)[] = [];
   let start = 0;

@@ -39,7 +39,7 @@ export interface ListState {
   readonly index: SearchIndexState | undefined;
   /** True if the recorder supports search; undefined before the first response. */
   readonly canSearch: boolean | undefined;
-  /** Login or node name of the viewer if no viewer rule matches; otherwise undefined. */
+  /** Login of the viewer, or name of the viewer's tailnet node, if no viewer rule matches; otherwise undefined. */
   readonly noRuleFor: string | undefined;
 }
 

@@ -154,7 +154,7 @@ interface Sessions {
   /** True if more sessions are running than the wall shows. */
   readonly more: boolean;
   readonly problem: string | undefined;
-  /** Login or node name of the viewer if no viewer rule matches; otherwise undefined. */
+  /** Login of the viewer, or name of the viewer's tailnet node, if no viewer rule matches; otherwise undefined. */
   readonly noRuleFor?: string | undefined;
 }
 

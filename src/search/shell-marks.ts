@@ -73,7 +73,7 @@ export function createShellMarks(
   };
 }
 
-/** Returns the command line that a mark contains. */
+/** Returns the command line that a shell mark contains. */
 function statedCommand(parameters: readonly string[]): string | undefined {
   for (const parameter of parameters) {
     if (!parameter.startsWith('cmdline_url=')) continue;

@@ -44,8 +44,8 @@ const CHECKPOINT_SCHEMA = z.strictObject({
 export type Checkpoint = z.infer<typeof CHECKPOINT_SCHEMA>;
 
 /**
- * Reads the statement of a session. Verifies its signature, and checks that the statement is about this session of this
- * recorder.
+ * Reads the signed statement of a session. Verifies its signature, and checks that the statement is about this session
+ * of this recorder.
  *
  * @throws TailcastError `STORE_FAILED`
  */
@@ -94,8 +94,8 @@ export function versionOf({ modifiedAtMs, bytes, identity = '' }: ObjectStat): s
 export type SignedCheck = (session: OpenSession) => Promise<boolean>;
 
 /**
- * Creates a function that starts the checks of one listing of open sessions. The results for the versions of statements
- * are cached.
+ * Creates a function that starts the checks of one listing of open sessions. The check results for the versions of
+ * signed statements are cached.
  *
  * @param maxReads maximum number of statements without a trusted signature that one listing reads. Further sessions
  *   count as unsigned. The next listing continues after the last statement that was read, so forged statements cannot
@@ -106,7 +106,10 @@ export function createSignedCheck(
   trusted: ReadonlyMap<string, PublicKey>,
   maxReads = Number.POSITIVE_INFINITY,
 ): () => SignedCheck {
-  /** Versions of statements. Map keys: name of the statement. Unsigned statements must not displace signed ones. */
+  /**
+   * Versions of signed statements. Map keys: object name of the statement. Unsigned statements must not displace signed
+   * ones.
+   */
   const signed = new BoundedMap<string>(MAX_CHECKED);
   const unsigned = new BoundedMap<string>(MAX_CHECKED);
   let nextAfter = '';

@@ -35,8 +35,8 @@ const MAX_REMEMBERED = 20_000;
  */
 const MAX_UNPROVEN_HEADER = 64 * 1024;
 /**
- * Maximum number of new statements that one list of sessions reads. Every writer of the bucket can add statements, and
- * reading thousands of them would delay the list by minutes.
+ * Maximum number of new signed statements that one list of sessions reads. Anyone with write access to the bucket can
+ * add objects with names of statements, and reading thousands of them would delay the list by minutes.
  */
 const MAX_READ = 1000;
 /** Maximum number of sessions whose start is read concurrently. */
@@ -49,7 +49,7 @@ const STILL_RUNNING =
   'it is open at another recorder: its bytes in the bucket are compared with their signature when it ends';
 
 interface Beginning {
-  /** A text that changes if the start or the statement is rewritten. */
+  /** A text that changes if the start of the session or its signed statement is rewritten. */
   readonly version: string;
   readonly meta: SpoolMeta;
   readonly head: CastHead;
@@ -113,8 +113,8 @@ export function createRemoteSessions(
       const isProven = 'castBytes' in beginning.proven;
       (isProven ? proven : unverified).set(recordingId(session.key), {
         key: session.key,
-        // Parts with the same session mark are joined. Only a proven session gets its mark, because a forged part must
-        // not join a genuine session.
+        // Parts with the same session mark are joined. Only a proven session gets its session mark, because a forged
+        // part must not join a genuine session.
         sessionMark: isProven
           ? sessionMark(session.key.nodeId, describePart(beginning.meta).session)
           : undefined,

@@ -115,7 +115,7 @@ export async function listOpenSessions(
   return [...signed, ...unsigned];
 }
 
-/** Parses the name of an object. `kind` is undefined for the statement. */
+/** Parses the name of an object. `kind` is undefined for the signed statement. */
 function parseName(
   name: string,
 ): (Pick<OpenSession, 'recorder' | 'key'> & { kind: SegmentKind | undefined; start: number }) | undefined {

@@ -1,4 +1,7 @@
-/** Reports unproven sessions in the bucket: a gauge, and a log line and an event for each session. */
+/**
+ * Reports unproven sessions in the bucket: a gauge for their number, and a line in the process log and an event for
+ * each session.
+ */
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { RecorderEvents } from '../events/recorder-events.ts';

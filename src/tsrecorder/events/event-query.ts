@@ -15,9 +15,9 @@ import type { EventBatches } from './event-batches.ts';
 export interface EventQuery {
   readonly text?: string;
   readonly type?: string;
-  /** Login of the caller, or a tag of the caller's node. */
+  /** Login of the caller, or a tag of the caller's tailnet node. */
   readonly user?: string;
-  /** Name or id of the source node or the destination node. */
+  /** Name or id of the source or destination tailnet node. */
   readonly node?: string;
   readonly cluster?: string;
   readonly namespace?: string;

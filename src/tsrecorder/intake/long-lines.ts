@@ -12,8 +12,8 @@ export interface LongLinesOptions {
   /** Number of bytes of long lines in all sessions of a tailnet node. Keys: stable node ids. */
   readonly counter: KeyedCounter;
   /**
-   * Maximum number of bytes of long lines in all sessions. One node may use at most half of the bytes that other nodes
-   * leave free.
+   * Maximum number of bytes of long lines in all sessions. One tailnet node may use at most half of the bytes that
+   * other nodes leave free.
    */
   readonly maxBytes: number;
 }
@@ -40,7 +40,7 @@ export class LongLines {
     return bytes;
   }
 
-  /** Counts the lines in memory. @throws TailcastError `RECORDER_BUSY` if the node has too many long lines */
+  /** Counts the lines in memory. @throws TailcastError `RECORDER_BUSY` if the tailnet node has too many long lines */
   admit(lengths: readonly (number | undefined)[]): void {
     const { counter, maxBytes } = this.#options;
     const { nodeId, nodeName } = this.#node;

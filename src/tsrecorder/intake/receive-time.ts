@@ -1,6 +1,6 @@
 /**
- * Receive times for keys. Each time is later than the previous one, so that two uploads of one node never have the same
- * key.
+ * Receive times for keys. Each time is later than the previous one, so that two uploads of one tailnet node never have
+ * the same key.
  */
 import { formatTime } from '../store/key.ts';
 

@@ -16,17 +16,17 @@ import {
 } from '../../wire/recorder-api/session-order.ts';
 
 /**
- * Maximum time until the gateway confirms an order, in milliseconds. This timeout is shorter than the timeout of the
- * portal, so that viewers get a result.
+ * Maximum time until the gateway confirms a session order, in milliseconds. This timeout is shorter than the timeout of
+ * the portal, so that viewers get a result.
  */
 const CONFIRM_MS = 5_000;
 /**
- * Maximum number of unconfirmed orders of one session, except orders to end it. Watch orders count separately, because
- * viewers need no special right for them. Otherwise, many watch orders could use up the limit, and an alert rule could
- * no longer send an order to hold the session.
+ * Maximum number of unconfirmed session orders of one session, except orders to end it. Watch orders count separately,
+ * because viewers need no special right for them. Otherwise, many watch orders could use up the limit, and an alert
+ * rule could no longer send an order to hold the session.
  */
 const MAX_PENDING = 16;
-/** Maximum number of unconfirmed orders of one viewer. */
+/** Maximum number of unconfirmed session orders of one viewer. */
 const MAX_PENDING_OF_VIEWER = 4;
 /** Maximum number of remembered watchers of one session. The oldest watcher is dropped first. */
 const MAX_WATCHERS = 64;
@@ -56,7 +56,7 @@ export class SessionOrders implements LiveOrders {
     return this.#send !== undefined;
   }
 
-  /** @param send sends an order to the gateway; undefined if the gateway does not follow orders */
+  /** @param send sends a session order to the gateway; undefined if the gateway does not support session orders */
   attach(send: ((order: SessionOrder) => void) | undefined): void {
     this.#isConnected = true;
     this.#send = send;
@@ -71,7 +71,7 @@ export class SessionOrders implements LiveOrders {
       reject(new TailcastError('ORDER_UNCONFIRMED', 'its connection was lost'));
   }
 
-  /** Called with each annotation of the gateway. Some annotations confirm an order. */
+  /** Called with each annotation of the gateway. Some annotations confirm a session order. */
   note(line: string): void {
     if (!line.startsWith('{"kind":"order",')) return;
     const confirmed = parseAnnotation(line);

@@ -47,7 +47,7 @@ export interface AttachmentEvents {
   readonly waits: boolean;
   /** Called with the number of durable body bytes of the session, counted after the conversion of frames to lines. */
   durable(bodyBytes: number): void;
-  /** Sends an order to the gateway. Undefined if the gateway does not follow orders. */
+  /** Sends a session order to the gateway. Undefined if the gateway does not support session orders. */
   readonly order?: ((order: SessionOrder) => void) | undefined;
   /** Called when the connection may continue after `push` returned false. */
   drain(): void;
@@ -263,7 +263,8 @@ export class UploadSession implements Committable {
   }
 
   /**
-   * Called at the end of the body. Resolves when all bytes and the end mark are durable.
+   * Called at the end of the body. Resolves when all bytes are durable, and the journal line that marks the end of the
+   * upload.
    * @throws TailcastError `UPLOAD_MALFORMED` if the header is missing or the last line is incomplete; `STORE_FAILED`
    */
   async end(): Promise<void> {

@@ -14,11 +14,11 @@ import {
  */
 export interface CatalogQuery {
   /**
-   * Case-insensitive substring of: command, user, tags, nodes, cluster, namespace, pod, container, id, problem,
+   * Case-insensitive substring of: command, user, tags, tailnet nodes, cluster, namespace, pod, container, id, problem,
    * result, or trust reason.
    */
   readonly text?: string;
-  /** Name or id of the source node or the destination node. */
+  /** Name or id of the source or destination tailnet node. */
   readonly node?: string;
   readonly user?: string;
   readonly tag?: string;

@@ -5,9 +5,9 @@ import type { Recording, ResizeOrder } from '../../wire/recorder-api/recording.t
 import type { ControlAction, SessionWatcher } from '../../wire/recorder-api/session-order.ts';
 import type { SessionPart } from './session-part.ts';
 
-/** Sends orders to the gateway of a running session. */
+/** Sends session orders to the gateway of a running session. */
 export interface LiveOrders {
-  /** True if the gateway of the session is connected and follows orders. */
+  /** True if the gateway of the session is connected and supports session orders. */
   readonly isPossible: boolean;
   /**
    * Ends, pauses, holds or resumes the session. If the order ends the session, the user sees the reason. Resolves when
@@ -36,7 +36,7 @@ export interface LiveRecording {
   readonly paths: SpoolPaths;
   readonly resizeOrder: ResizeOrder;
   readonly part: SessionPart;
-  /** Sends orders; undefined if the gateway does not upload the session to this recorder. */
+  /** Sends session orders; undefined if the gateway does not upload the session to this recorder. */
   readonly orders?: LiveOrders;
   /** True if the session runs only while a moderator watches it. */
   readonly isModerated?: boolean;

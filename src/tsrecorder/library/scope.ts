@@ -39,7 +39,7 @@ export function marksOf({ cluster, kubernetes, source }: MarkedFacts): readonly 
 
 /**
  * True if every scope includes either all of these uploads of one session, or none of them. Damaged uploads count as
- * uploads without marks, because only unrestricted viewers see them.
+ * uploads without access marks, because only unrestricted viewers see them.
  */
 export function areSeenAlike(uploads: readonly (MarkedFacts & Pick<Recording, 'state'>)[]): boolean {
   const [first, ...others] = uploads.map((upload) =>
@@ -53,7 +53,7 @@ export function isWithin(scope: Scope, recording: MarkedFacts): boolean {
   return includesMarks(scope, marksOf(recording));
 }
 
-/** True if a scope includes recordings with these marks. */
+/** True if a scope includes recordings with these access marks. */
 export function includesMarks(scope: Scope, marks: readonly string[]): boolean {
   return scope === 'everything' || marks.some((mark) => scope.includes(mark));
 }
@@ -103,7 +103,7 @@ export function createScopes<T extends Marked>(
         else marked.push(recording);
       }
     }
-    // Forget the marks of removed recordings.
+    // Forget the access marks of removed recordings.
     known = fresh;
     return { within: (scope) => union(scope.map((mark) => byMark.get(mark) ?? [])) };
   };

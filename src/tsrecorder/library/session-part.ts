@@ -34,8 +34,8 @@ export const PART_SCHEMA = z.object({
 export type SessionPart = z.infer<typeof PART_SCHEMA>;
 
 /**
- * Returns the mark of a session. All parts of one session have the same mark. Sessions of different uploading nodes
- * have different marks, even if the sessions have the same name.
+ * Returns the session mark, which all parts of one session share. Sessions of different uploading nodes have different
+ * marks, even if the sessions have the same name.
  */
 export function sessionMark(nodeId: string, session: string): string {
   return hash('sha256', JSON.stringify([nodeId, session])).slice(0, 32);

@@ -15,7 +15,7 @@ import type { Describe } from './describe-stored.ts';
 export interface Candidate {
   readonly key: RecordingKey;
   readonly id: string;
-  /** Sort key: time with a fixed width, then the node. */
+  /** Sort key: time with a fixed width, then the id of the tailnet node. */
   readonly order: string;
   /**
    * Session mark from the object name. Anyone with write access to the store can forge the name: see {@link isPart}.
@@ -116,11 +116,14 @@ export function candidateWithin(scope: readonly string[], candidate: Candidate):
 
 /**
  * Returns all uploads that are proven to belong to the same session as `upload`, newest first. Returns none if no other
- * upload has its mark, or if more than {@link MAX_PARTS} uploads have it.
+ * upload has its session mark, or if more than {@link MAX_PARTS} uploads have it.
  */
 export type FindParts = (upload: Candidate) => Promise<readonly Candidate[]>;
 
-/** Maximum number of uploads with one mark. If there are more uploads, none of them is joined and each is listed. */
+/**
+ * Maximum number of uploads with one session mark. If there are more uploads, none of them is joined and each is
+ * listed.
+ */
 const MAX_PARTS = 1000;
 /** Number of uploads of one session that are read concurrently. */
 const PARTS_BATCH = 32;
@@ -152,8 +155,8 @@ async function provenParts(uploads: readonly Candidate[]): Promise<readonly Cand
 }
 
 /**
- * True if the upload belongs to the session with this mark according to its description, and a trusted key signed the
- * description. If signatures are not checked, the description is sufficient.
+ * True if the description of the upload names the session with this mark, and a trusted key signed the description. If
+ * signatures are not checked, the description is sufficient.
  */
 function isPart(described: DescribedPart | undefined, mark: string | undefined): boolean {
   if (described === undefined) return false;
@@ -177,7 +180,7 @@ export function isNamed({ id: own, others }: Candidate, id: string): boolean {
   return own === id || others.some((other) => other.id === id);
 }
 
-/** Groups uploads with the same session mark, in the given order. Uploads without a mark are omitted. */
+/** Groups uploads with the same session mark, in the given order. Uploads without a session mark are omitted. */
 export async function uploadsByMark(
   sorted: Iterable<Candidate>,
   turns = createLoopTurns(),
@@ -204,7 +207,7 @@ export async function describeCandidate(candidate: Candidate): Promise<CatalogEn
   try {
     return await joinParts([first, ...rest], first.entry);
   } catch (error) {
-    // Anyone with write access to the store can replace the notes of a part. This must not break lists.
+    // Anyone with write access to the store can replace the notes of a part. A replaced file must not break lists.
     const isDamaged = error instanceof TailcastError && error.code === 'ARCHIVE_DAMAGED';
     if (!isDamaged && !(error instanceof RangeError)) throw error;
     const problem = `its parts cannot be joined: ${errorText(error)}`;

@@ -13,7 +13,7 @@ export interface ListedUploads<T extends { readonly key: RecordingKey }> {
   /** Newest first. May contain a million uploads, so candidates are created on demand. */
   readonly all: readonly T[];
   readonly candidate: (upload: T) => Candidate;
-  /** Uploads of each session with a mark, newest first. */
+  /** Uploads of each session with a session mark, newest first. */
   readonly byMark: ReadonlyMap<string, readonly Candidate[]>;
 }
 

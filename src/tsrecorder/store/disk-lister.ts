@@ -144,7 +144,7 @@ async function changedAt(path: string): Promise<bigint | 'no folder' | undefined
   return found?.isDirectory() === false ? 'no folder' : found?.mtimeNs;
 }
 
-/** Returns the recordings in the folder of a node; the same array as before if nothing changed. */
+/** Returns the recordings in the folder of a tailnet node; the same array as before if nothing changed. */
 async function recordingsIn(
   folder: string,
   names: readonly string[],

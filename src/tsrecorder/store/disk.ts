@@ -111,7 +111,7 @@ export async function createDiskStore(
   async function removeRecording(key: RecordingKey): Promise<void> {
     for (const kind of ['cast', 'notes', 'sidecar'] as const) await removeInside(files, pathOf(key, kind));
     await syncEntries(join(directory, encodeNodeId(key.nodeId))).catch((error: unknown) => {
-      // The folder is missing if no recording of the node was ever stored.
+      // The folder is missing if no recording of the tailnet node was ever stored.
       if (!isSystemError(error, 'ENOENT')) throw error;
     });
     const mark = await lister.markOf(recordingId(key));

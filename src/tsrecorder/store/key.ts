@@ -158,7 +158,7 @@ export function newestKeyFirst(left: RecordingKey, right: RecordingKey): number 
   return left.nodeId === right.nodeId ? 0 : left.nodeId < right.nodeId ? 1 : -1;
 }
 
-/** Returns a sort key: the time with fixed width, then the node. */
+/** Returns a sort key: the time with fixed width, then the id of the tailnet node. */
 export function orderOf({ nodeId, time }: RecordingKey): string {
   return `${fixedWidth(time)} ${nodeId}`;
 }

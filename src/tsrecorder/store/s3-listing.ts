@@ -122,7 +122,7 @@ async function listMarks(bucket: S3ListingOptions['bucket']): Promise<Marks> {
   return marks;
 }
 
-/** Lists the folders of nodes, each with its `/`. */
+/** Lists the folders of tailnet nodes. Each name ends with `/`. */
 async function listNodes(bucket: S3ListingOptions['bucket']): Promise<readonly string[]> {
   const nodes: string[] = [];
   for await (const { folders } of bucket.list({ prefix: '', folders: true })) {
@@ -131,7 +131,7 @@ async function listNodes(bucket: S3ListingOptions['bucket']): Promise<readonly s
   return nodes;
 }
 
-/** Objects in the folder of a node. */
+/** Objects in the folder of a tailnet node. */
 interface NodeObjects {
   readonly casts: readonly { readonly key: RecordingKey; readonly object: BucketObject }[];
   /** Sizes of the other objects, in bytes. Map keys: object names. */
@@ -146,7 +146,9 @@ interface NodeBefore {
   readonly marks: Marks;
 }
 
-/** Lists the objects in the folder of a node from the given second on. The request omits names below `events/`. */
+/**
+ * Lists the objects in the folder of a tailnet node from the given second on. The request omits names below `events/`.
+ */
 async function listObjects(
   bucket: S3ListingOptions['bucket'],
   folder: string,
@@ -169,8 +171,8 @@ async function listObjects(
 }
 
 /**
- * Returns the recordings of a node, in the order of their names. Recordings before `start` are taken from the previous
- * list.
+ * Returns the recordings of a tailnet node, in the order of their names. Recordings before `start` are taken from the
+ * previous list.
  *
  * @returns the same array as before if nothing changed
  */

@@ -2,8 +2,9 @@
  * Store in a bucket, with the same layout as a directory (`key.ts`). Several recorders may share the bucket.
  *
  * The bucket contains no index object, because all recorders would have to write to it concurrently. Instead, recorders
- * list the bucket. S3 lists names in order, so listing the recordings of a node after a given time needs one request
- * per thousand objects. The sidecars contain all data that a list of recordings needs, and the catalogue caches them.
+ * list the bucket. S3 lists names in order, so listing the recordings of a tailnet node after a given time needs one
+ * request per thousand objects. The sidecars contain all data that a list of recordings needs, and the catalogue caches
+ * them.
  */
 import { TailcastError } from '../../errors.ts';
 import type { Bucket } from './bucket.ts';

@@ -25,7 +25,7 @@ export interface FinishedUpload {
    * end time. Without this function, only an identical sidecar is accepted.
    */
   readonly isOwnSidecar?: (stored: string) => boolean;
-  /** Mark of the session, if other uploads may contain other parts of the session; see `session-part.ts`. */
+  /** Session mark, if other uploads may contain other parts of the session; see `session-part.ts`. */
   readonly sessionMark: string | undefined;
 }
 
@@ -37,7 +37,9 @@ export interface StoredRecording {
   readonly stat?: ObjectStat;
   /** Size of cast, sidecar and notes together, if the list contains it. */
   readonly bytes?: number;
-  /** Session mark that the caller passed to `finish`. Recordings with the same mark may be parts of one session. */
+  /**
+   * Session mark that the caller passed to `finish`. Recordings with the same session mark may be parts of one session.
+   */
   readonly sessionMark?: string;
 }
 
