@@ -46,7 +46,8 @@ export function createApprovals({ log }: Pick<ReconcilerDeps, 'log'>): Approvals
     async see(control, nodes, routes) {
       let pending: string | undefined;
       for (const { state, control: device } of nodes) {
-        // Without a node from the control server, nothing confirms that the node ID in the state Secret is correct.
+        // If the control server did not return the node, nothing confirms that the node ID in the state Secret is
+        // correct.
         if (state.deviceId !== undefined && device !== undefined) {
           pending = (await approve(control, state.deviceId, routes)) ?? pending;
         }

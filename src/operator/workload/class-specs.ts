@@ -12,8 +12,8 @@ type PodTemplate = V1StatefulSetSpec['template'];
 
 /**
  * Returns the StatefulSet with the settings of a class. The class cannot change the operator's labels, the selector, or
- * the annotations that show the last configuration. Security contexts in the class completely replace those of the
- * operator, even if they are empty. The user's environment variables override those of the operator.
+ * the annotations with the configuration that the operator set last. Security contexts in the class completely replace
+ * those of the operator, even if they are empty. The user's environment variables override those of the operator.
  */
 export function withClass(
   desired: DesiredStatefulSet,

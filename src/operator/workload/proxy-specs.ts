@@ -54,7 +54,7 @@ export const LOCAL_PORT = 9002;
  */
 const MOUNTED_AT_LEAST = 4;
 
-/** Prefix of annotations that show the last configuration to users who inspect a pod. */
+/** Prefix of annotations with the configuration that the operator set last, for users who inspect a pod. */
 export const LAST_SET = 'tailscale.com/operator-last-set-';
 
 /** Headless Service of the proxy, to whose name egress Services point. */
@@ -378,8 +378,8 @@ function mountedOrdinals(replicas: number): readonly number[] {
 }
 
 /**
- * Volumes with the configurations that the state Secrets contain, but without the state. The Secrets are optional, so a
- * missing one does not block a pod.
+ * Volumes that contain the configurations from the state Secrets, but not the state itself. The Secrets are optional,
+ * so a missing one does not block a pod.
  */
 function configVolumes({ name, replicas }: NodeGroup, { kind }: Duty): V1Volume[] {
   const keys = kind === 'ingress-group' ? [...CONFIG_FILES, SERVE_CONFIG, RULES] : CONFIG_FILES;
