@@ -204,7 +204,7 @@ function createUserFinder(store: RecordingStore, trusted?: ReadonlyMap<string, P
   const describe = createDescriber(store, 1);
   const known = new Map<string, SignedUser>();
   const names = new Map<string, string>();
-  const findUser = async ({ id, bytes }: KeptRecording): Promise<SignedUser | undefined> => {
+  const findUser = async ({ id, bytes, storedAtMs }: KeptRecording): Promise<SignedUser | undefined> => {
     const key = parseRecordingId(id);
     if (key === undefined) return undefined;
     const signed = trusted === undefined ? undefined : await readSignedSidecar(store, key, trusted);
@@ -217,7 +217,8 @@ function createUserFinder(store: RecordingStore, trusted?: ReadonlyMap<string, P
     names.set(shared, shared);
     const signedBytes =
       signed === undefined ? bytes : await signedSizeOf(store, key, signed.text, signed.cast);
-    return { user: shared, bytes: Math.min(bytes, signedBytes) };
+    const endedAtMs = signed === undefined ? storedAtMs : Date.parse(signed.sidecar.upload.endedAt);
+    return { user: shared, bytes: Math.min(bytes, signedBytes), endedAtMs };
   };
   return async (recordings) => {
     const users: (SignedUser | undefined)[] = [];

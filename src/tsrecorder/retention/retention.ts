@@ -23,7 +23,7 @@ export interface KeptRecording {
   readonly id: string;
   /** Start of the recording, in milliseconds since the epoch. */
   readonly startedAtMs: number;
-  /** Time when the recording was stored, in milliseconds since the epoch. */
+  /** Modification time of the cast, in milliseconds since the epoch. */
   readonly storedAtMs: number;
   /** Total size of the files of the recording (cast, notes and sidecar), in bytes. */
   readonly bytes: number;
@@ -37,6 +37,11 @@ export interface SignedUser {
    * Signed size. Only signed bytes count, because an attacker without a key can add bytes, for example to the notes.
    */
   readonly bytes: number;
+  /**
+   * Signed time when the upload ended, in milliseconds since the epoch. An attacker without a key can change the
+   * modification time of the files, but not this time.
+   */
+  readonly endedAtMs: number;
 }
 
 /**
@@ -126,9 +131,7 @@ export async function planRetention(
       if (!isRemovable(recording) || !plan(recording, 'unverified')) unprovenBytes += recording.bytes;
     }
     unprovenBytes += unsignedBytes;
-    const shares = createShares(kept, users, ({ startedAtMs, storedAtMs }) =>
-      isYoung(Math.max(startedAtMs, storedAtMs), policy, nowMs),
-    );
+    const shares = createShares(kept, users, ({ endedAtMs }) => isYoung(endedAtMs, policy, nowMs));
     const removeSigned = ({ recording, bytes }: SignedRecording): boolean => {
       const isRemoved = plan(recording, 'quota');
       if (isRemoved) unprovenBytes -= recording.bytes - bytes;
@@ -185,7 +188,7 @@ interface NextRemoval extends SignedRecording {
 function createShares(
   recordings: readonly KeptRecording[],
   users: readonly (SignedUser | undefined)[],
-  isRequired: (recording: KeptRecording) => boolean,
+  isRequired: (signed: SignedUser) => boolean,
 ): { next(): NextRemoval | undefined } {
   const byUser = new Map<string, Share>();
   for (const [at, recording] of recordings.entries()) {
@@ -195,7 +198,7 @@ function createShares(
     const share = byUser.get(user) ?? { user, bytes: 0, queue: [], at: 0 };
     byUser.set(user, share);
     share.bytes += bytes;
-    if (!isRequired(recording)) share.queue.push({ recording, bytes });
+    if (!isRequired(signed)) share.queue.push({ recording, bytes });
   }
   /** Users and their recordings. The user with the fewest bytes comes first. */
   const sorted = [...byUser.values()].sort(smallestFirst);

@@ -1,4 +1,4 @@
-import { mkdtemp, readdir, readFile, truncate, writeFile } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, truncate, utimes, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
@@ -46,7 +46,7 @@ const plan = (
   nowMs: number,
 ): ReturnType<typeof planRetention> =>
   planRetention(recordings, holds, policy, nowMs, async (all) =>
-    all.map(({ id, bytes }) => ({ user: id.split('-')[1] ?? '', bytes })),
+    all.map(({ id, bytes, storedAtMs }) => ({ user: id.split('-')[1] ?? '', bytes, endedAtMs: storedAtMs })),
   );
 
 describe('a retention plan', () => {
@@ -146,9 +146,9 @@ describe('a retention plan', () => {
     const signed = [recording('0-alice', 1, 60), recording('0-bob', 2, 40)];
     const proven = (maxBytes: number, holds: readonly string[] = [], minAgeMs = 0): ReturnType<typeof plan> =>
       planRetention([...signed, ...forged], new Set(holds), { maxBytes, minAgeMs }, 1000, async (kept) =>
-        kept.map(({ id, bytes }) => {
+        kept.map(({ id, bytes, storedAtMs }) => {
           const user = id.split('-')[1];
-          return user === undefined ? undefined : { user, bytes };
+          return user === undefined ? undefined : { user, bytes, endedAtMs: storedAtMs };
         }),
       );
     expect((await proven(300)).remove).toMatchObject([{ id: 'forged0', reason: 'unverified' }]);
@@ -329,6 +329,30 @@ describe('a recorder with a maximum store size', () => {
     });
     expect(left.map(({ id }) => id)).toContain(alice!.id);
     expect(left).toHaveLength(3);
+  });
+
+  it('ignores the modification time of files with a trusted signature', async () => {
+    await using rig = await createRig();
+    await uploadWhole(rig.recorder, by('alice@example.com', 'early'));
+    for (let count = 0; count < 5; count += 1)
+      await uploadWhole(rig.recorder, by('mallory@example.com', 'x'.repeat(20_000)));
+    const now = new Date(later.now());
+    for (const { key, source } of await rig.list())
+      if (source.user === 'mallory@example.com') await utimes(join(rig.directory, key), now, now);
+    await using again = await rig.restart({
+      clock: later,
+      retention: { maxBytes: 50_000, minAgeMs: DAY_MS },
+      timing: { listRefreshMs: 0, retentionMs: 10 },
+    });
+    const left = await until(async () => {
+      const found = await again.list();
+      return found.length <= 3 ? found : undefined;
+    });
+    expect(left.map(({ source }) => source.user).toSorted()).toEqual([
+      'alice@example.com',
+      'mallory@example.com',
+      'mallory@example.com',
+    ]);
   });
 
   it('keeps recordings of a user in whose name others were forged, and verify reports a broken signature', async () => {
