@@ -79,7 +79,7 @@ for (const row of rows) {
 }
 process.exitCode = rows.every(isMet) ? 0 : 1;
 
-/** Returns the number of bytes that a browser loads for the page: for the list and for the player. */
+/** Returns the number of bytes that a browser loads for the page, which contains both the list and the player. */
 function pageBytes(): number {
   const html = readFileSync(join(PLAYER_DIRECTORY, 'index.html'), 'utf8');
   const names = ['index.html', ...(html.match(/assets\/[^"]+/g) ?? [])];

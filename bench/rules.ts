@@ -20,7 +20,7 @@ import { compareRounds } from './harness/statistics.ts';
 const GOAL = 1.5;
 const RULES = 200;
 const SESSIONS = 8;
-/** Interval in which the load checks the index. */
+/** Pause between two checks whether the index contains all sessions. */
 const CHECK_MS = 50;
 const { values } = parseArgs({
   options: {

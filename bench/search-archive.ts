@@ -111,7 +111,7 @@ export class SearchArchive {
     };
   }
 
-  /** Lists all recordings, like a store. */
+  /** Lists all recordings, as a store does. */
   *stored(): Generator<StoredRecording> {
     for (let number = 0; number < this.shape.sessions; number += 1) yield this.#listed(number);
   }

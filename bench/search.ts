@@ -253,8 +253,8 @@ const BUILT = z.object({
   wallSeconds: z.number(),
   indexBytes: z.number(),
   /**
-   * Memory of the writer in MB: the maximum of the complete build, of its second half, and of the quarter before that
-   * half.
+   * Maximum memory of the writer in MB: during the complete build, during its second half, and during its second
+   * quarter.
    */
   rss: z.object({ most: z.number(), late: z.number(), early: z.number() }),
 });

@@ -7,7 +7,7 @@ export interface FuzzTarget {
   readonly name: string;
   /** Initial inputs; `npm run fuzz -- --seed-corpus` writes them into the corpus. */
   readonly seeds: readonly Uint8Array[];
-  /** Words that pass the first checks of the parser. */
+  /** Words that the fuzzer inserts into inputs, so that they pass the first checks of the parser. */
   readonly words: readonly string[];
   /**
    * Reads the input and checks every invariant.

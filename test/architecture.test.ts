@@ -270,7 +270,7 @@ const DEMO_CLUSTER_IMPORTS = /^\.\.\/src\/(?:async|kube|observe|wire)\/|^\.\.\/s
 /** Export that no file imports by name: `src/cli/run-demo.ts` loads the file by its path. */
 const LOADED_BY_PATH = 'demo/run.ts runDemo';
 
-/** Exports that only tests use. They are next to the code in `src/` that they complete. */
+/** Exports that only tests use. They stay in `src/`, next to related code. */
 const FOR_TESTS: ReadonlySet<string> = new Set([
   'src/screen/cells.ts screenText',
   'src/tsrecorder/evidence/signing-key.ts generateSigningKey',

@@ -30,11 +30,11 @@ export interface BenchCase {
   /** True if the load is constant, so that requests per second have no meaning. */
   readonly constantLoad?: boolean;
   /**
-   * Minimum bytes that the recorder must have stored for each unit of `LoadResult`. If fewer bytes are stored, the
-   * result of a proxy that records is discarded.
+   * Minimum bytes that the recorder must have stored for each unit of `LoadResult`. If a recording proxy stores fewer
+   * bytes, its result is discarded.
    */
   readonly recordedBytesPerUnit?: number;
-  /** Number and name of the open connections. The report divides the memory by the number. */
+  /** Number of open connections, by which the report divides the memory, and their name in the report. */
   readonly memoryPer?: (scale: Scale) => { readonly count: number; readonly what: string };
   /** Starts the peers of the case if the case needs its own. @throws PeerMissingError */
   readonly start?: (name: PeerName, bench: Bench) => Promise<Peer>;

@@ -59,7 +59,7 @@ export async function measureCase(
   for (let round = first; round < rounds; round += 1) {
     // alternate the order, so that a peer does not always follow the same other peer
     for (const [name, peer] of round % 2 === 0 ? [...peers] : [...peers].toReversed()) {
-      // the reference gets only one attempt, because it would fail again with the benchmark's own upstream server
+      // the peer `reference` gets only one attempt: with the benchmark's own upstream server, it would fail again
       const patience = name.startsWith('reference') && benchmark.run === undefined ? 1 : MAX_FAILURES;
       if ((failures.get(name) ?? []).length >= patience) continue;
       const fresh = benchmark.fresh === true ? await startedAnew(peer) : peer;

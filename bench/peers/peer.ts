@@ -14,7 +14,7 @@ export type PeerName =
   | 'tailcast-recorded'
   /** tailcast in the setup of the peer `reference`: connections start with a PROXY header and have no TLS. */
   | 'tailcast-plain-recorded'
-  /** tailcast, recorded with `--recorder-window 0`. */
+  /** tailcast with a recorder and `--recorder-window 0`. */
   | 'tailcast-durable-first'
   /** tailcast with the setting `clusters`: with one cluster, and with 200 clusters. */
   | 'tailcast-cluster'

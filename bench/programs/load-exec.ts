@@ -95,7 +95,7 @@ async function lines(target: Target, transport: Transport, count: number): Promi
   return { units: count, seconds: (performance.now() - startedAt) / 1000 };
 }
 
-/** Sends keys to all shells in turn. Measures the latency of a key from the time at which it was due. */
+/** Sends keystrokes to all shells in turn. Measures the latency of a keystroke from the time at which it was due. */
 async function echoes(
   target: Target,
   transport: Transport,
@@ -105,7 +105,7 @@ async function echoes(
   const latencies: number[] = [];
   const wrong = Promise.withResolvers<never>();
   wrong.promise.catch(() => {});
-  /** For each shell: due times of the keys whose echo has not arrived yet. */
+  /** For each shell: due times of the keystrokes whose echo has not arrived yet. */
   const due: number[][] = Array.from({ length: sessions }, () => []);
   const { shells, broken } = await openShells(target, transport, sessions, (shell, chunk) => {
     for (const letter of chunk) {

@@ -65,9 +65,9 @@ export type ExecWork =
     }
   /** Short lines on a terminal, each in its own frame. */
   | { readonly kind: 'lines'; readonly lines: number }
-  /** Keys in sequence, each after the echo of the previous one. */
+  /** Keystrokes in sequence, each after the echo of the previous one. */
   | { readonly kind: 'echo'; readonly keys: number; readonly pauseMs: number }
-  /** Sends keys in many shells at the same time, at a fixed rate. */
+  /** Sends keystrokes in many shells at the same time, at a fixed rate. */
   | {
       readonly kind: 'echoes';
       readonly sessions: number;
@@ -76,7 +76,7 @@ export type ExecWork =
     };
 
 export interface LoadResult {
-  /** Number of requests, bytes, lines, sessions or keys. */
+  /** Number of requests, bytes, lines, sessions or keystrokes. */
   readonly units: number;
   readonly seconds: number;
   readonly p50Ms?: number;

@@ -43,7 +43,7 @@ function lineFrames(session: Session): readonly Uint8Array[] {
   );
 }
 
-/** Writes one frame at a time, like a Kubernetes server, at full speed. */
+/** Writes at full speed, one frame at a time, as a Kubernetes server does. */
 function send(session: Session, frames: readonly Uint8Array[], count: number): void {
   const { socket } = session;
   let sent = 0;

@@ -1,6 +1,6 @@
 /** Content of the soak's API server. A number determines the content, so that both ends can check it. */
 
-/** A program in a pod with known output. */
+/** A program that runs in a pod and has known output. */
 export const SHELL = 'soak-shell';
 export const SMALL_PATH = '/api/v1/namespaces/default/configmaps/small';
 export const WATCH_PATH = '/api/v1/namespaces/default/pods?watch=true';

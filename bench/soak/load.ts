@@ -112,8 +112,8 @@ function runWatch(watch: number): void {
 const requestAgent = new Agent({ ca, keepAlive: true, maxSockets: 32 });
 
 /**
- * Number of pending requests. The number is limited, so a slow machine does not reach the planned rate; the report
- * shows the reached rate.
+ * Number of pending requests. The number is limited, so a slow machine does not reach the planned rate. The report
+ * shows the actual rate.
  */
 let waiting = 0;
 const MAX_WAITING = 500;

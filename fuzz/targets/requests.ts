@@ -32,7 +32,7 @@ export function refusals(...codes: readonly string[]): Refusal {
   return (error) => (error instanceof TailcastError && codes.includes(error.code) ? error.code : undefined);
 }
 
-/** Paths of a program behind a proxy of the API server. */
+/** Paths that the `proxy` subresource forwards to a program in the cluster. */
 const PROXIED = /^\/api\/[^/]+\/(?:nodes|namespaces\/[^/]+\/(?:pods|services))\/[^/]+\/proxy\//;
 const NEVER_UPGRADED: ReadonlySet<string> = new Set([
   'plain',
@@ -69,7 +69,7 @@ const canonicalTarget: FuzzTarget = {
         : [`${target.rawPath}?${target.rawQuery}`];
     ensure(joined.includes(raw), 'the parts are not the whole');
     ensure(target.path.startsWith('/') && !/\p{Cc}/u.test(target.path), 'a control character got through');
-    // Only paths to a program behind a proxy of the API server may contain an encoded slash.
+    // Only paths below a `proxy` subresource may contain an encoded slash.
     const slashes = target.path.split('/').length - target.rawPath.split('/').length;
     ensure(slashes === 0 || target.path.includes('/proxy/'), 'an encoded slash got through');
     ensure(target.path === decodeURIComponent(target.rawPath), 'a path was not decoded exactly once');
@@ -145,7 +145,7 @@ const headers: FuzzTarget = {
     if (refused !== undefined) return refused;
     const speaking = new Map<string, string[]>();
     for (let index = 0; index < value.length; index += 2) {
-      // Compares names as a server does that treats every character except letters and digits as a dash.
+      // Some servers treat every character of a header name, except letters and digits, as a dash.
       const name = (value[index] ?? '').toLowerCase().replaceAll(/[^a-z0-9]/g, '-');
       if (SPEAKING.test(name)) speaking.set(name, [...(speaking.get(name) ?? []), value[index + 1] ?? '']);
     }

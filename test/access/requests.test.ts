@@ -411,7 +411,7 @@ describe('the end of access', () => {
     gateway.caller = user('alice', [{ ...RULE, enforceRecorder: true }]);
     const refusal = await refusalOf(gateway.gate.confirm(admission, peer, signal));
     expect(refusal.message).toContain('must be recorded now');
-    // for example because of a rule that moderates the session
+    // the session must be recorded, for example because a rule moderates it
     const recorded = {
       ...admission,
       recording: { mode: 'failClosed', named: { recorders: [], recorderTags: [] } },

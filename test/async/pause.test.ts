@@ -7,7 +7,7 @@ import { socketPair } from '../support/socket-pair.ts';
 
 const LIMIT_MS = 200;
 
-/** Blocks the process, like a suspended machine or a busy CPU. */
+/** Blocks the process, as a suspended machine or a busy CPU does. */
 function pauseProcess(ms: number): void {
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
 }

@@ -49,7 +49,7 @@ export interface Arena {
   readonly localApi: LocalApiDouble;
   readonly apiServer: EchoApiServer;
   readonly recorder: RecorderDouble;
-  /** Log and access log of the gateway. */
+  /** Process log and access log of the gateway. */
   readonly logged: () => string;
   close(): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
@@ -97,8 +97,7 @@ export async function openArena(
         ['tls', 'self-signed'],
         ['tlsNames', GATEWAY_HOST],
         ['opsListen', 'off'],
-        // `same` disables translation, because tests compare bytes, and because the API server must receive only the
-        // attacks. Translation is tested in translated-sessions.test.ts.
+        // `same` disables translation, so that tests can compare bytes. translated-sessions.test.ts tests translation.
         ['execUpstream', 'same'],
         ...(policy === undefined ? [] : ([['policy', policyFile]] as const)),
         ...Object.entries(settings),

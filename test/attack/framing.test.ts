@@ -162,8 +162,8 @@ describe('HTTP/1.1 messages', () => {
   });
 
   it('C3 behind an upgrade that was refused go nowhere', async () => {
-    // the 403 has a header of API Priority and Fairness, because after a 403 without it the gateway would send its own
-    // request
+    // the 403 has a header of API Priority and Fairness. Without this header, the gateway would send a request of its
+    // own
     const late = 'X-Kubernetes-PF-FlowSchema-UID: f\r\n';
     arena.apiServer.script = () =>
       `HTTP/1.1 403 Forbidden\r\n${late}Content-Length: 2\r\nConnection: keep-alive\r\n\r\nno`;

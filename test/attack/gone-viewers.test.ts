@@ -25,7 +25,7 @@ const VIEWER: Viewer = { node: 'desk.tail1.ts.net', nodeId: 'nDESK', user: 'caro
 let rig: Rig;
 let running: Upload;
 let id = '';
-/** Number of requests to identify a viewer. */
+/** Number of times that the recorder has tried to identify a viewer. */
 let asked = 0;
 let gate: PromiseWithResolvers<void> | undefined;
 
@@ -65,7 +65,7 @@ async function requestAndLeave(path: string): Promise<void> {
 
 const timers = (): number => process.getActiveResourcesInfo().filter((name) => name === 'Timeout').length;
 
-/** A store whose casts have no end as soon as `isEndless` is true. */
+/** A store that returns endless casts while `isEndless` is true. */
 async function openEndless(directory: string) {
   const store = await createDiskStore(directory);
   const state = { isEndless: false, started: 0, ended: 0 };

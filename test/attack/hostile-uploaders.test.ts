@@ -1,4 +1,4 @@
-/** A node that may upload forges facts about viewers, or makes the recorder repeat expensive work. */
+/** A tailnet node with the right to upload forges facts about viewers, or makes the recorder repeat expensive work. */
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
@@ -119,7 +119,7 @@ describe('sessions with a long command', () => {
     await rig.list('?limit=1');
     const startMs = performance.now();
     for (let count = 0; count < 10; count += 1) await rig.list('?limit=1');
-    // Searching all commands for each request takes more than 10 s on an idle machine.
+    // If the recorder searched all commands at each request, this would take more than 10 s on an idle machine.
     expect(performance.now() - startMs).toBeLessThan(5_000);
   });
 

@@ -47,7 +47,7 @@ const overHttp2 = (fields: readonly Field[], target = LIST): Promise<Outcome> =>
   sendHttp2(arena, ALICE, [...pseudo(target), ...lower(fields)]);
 
 /**
- * Sends long headers like Go's client: waits for the server's SETTINGS, and then sends frames of the maximum size in
+ * Sends long headers as Go's client does: waits for the server's SETTINGS, and then sends frames of the maximum size in
  * these SETTINGS.
  */
 async function overHttp2InLargeFrames(fields: readonly Field[], target = LIST): Promise<Outcome> {
@@ -81,7 +81,7 @@ function codeOf(body: string): number {
   return (JSON.parse(body) as { code: number }).code;
 }
 
-/** Polls the log, because the gateway notices later than the client that a connection was closed. */
+/** Polls the gateway's log, because the gateway notices later than the client that a connection was closed. */
 async function untilLogged(line: RegExp): Promise<void> {
   await expect.poll(() => line.test(arena.logged()), { timeout: 10_000 }).toBe(true);
 }

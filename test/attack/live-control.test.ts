@@ -1,6 +1,6 @@
 /**
- * Attack corpus: control of running sessions. A compromised recorder sends orders, and a program tries to hide its
- * output from rules.
+ * Attack corpus: control of running sessions. A compromised recorder sends session orders, and a program tries to hide
+ * its output from rules.
  */
 import type { Duplex } from 'node:stream';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
@@ -228,7 +228,7 @@ function rules(): AlertSettings {
 
 const line = (text: string, at = 1): string => `${JSON.stringify([at, 'o', text])}\n`;
 
-/** Resolves with the order that ends the session. */
+/** Resolves with the session order that ends the session. */
 const ended = ({ acks }: Upload): Promise<unknown> =>
   until(async () => acks.find(({ order }) => order !== undefined)?.order);
 
@@ -238,7 +238,7 @@ beforeAll(async () => {
 });
 afterAll(async () => rig[Symbol.asyncDispose]());
 
-/** Records a session with this output. @returns the order that a rule sends */
+/** Records a session with this output. @returns the session order that a rule causes */
 async function orderAfter(session: string, writes: readonly string[]): Promise<unknown> {
   const headers = { 'tailcast-session': session.replaceAll(' ', '-'), 'tailcast-orders': '1' };
   const upload = openUpload(rig.recorder, headers);

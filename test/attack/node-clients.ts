@@ -1,4 +1,4 @@
-/** Clients of Node that report what they received, also of an incomplete response. */
+/** Clients that use Node.js and report all received data, even if the response is incomplete. */
 import { once } from 'node:events';
 import { request, type IncomingMessage, type RequestOptions } from 'node:http';
 import { connect as connectHttp2, type ClientSessionOptions } from 'node:http2';

@@ -1,5 +1,5 @@
 /**
- * Minimal HTTP/2 client for one request: frames and literal HPACK, so that a request may violate every rule. RFC 9113
+ * Minimal HTTP/2 client for one request: frames and literal HPACK, so that a request may violate any rule. RFC 9113
  * section 4 for frames, RFC 7541 section 6.2 for literals.
  */
 import type { Duplex } from 'node:stream';

@@ -29,7 +29,8 @@ async function statusOfClosed(host: string): Promise<string> {
 
 it('the recorder closes the connection of a rejected live view', { timeout: 10_000 }, async () => {
   expect(await statusOfClosed('evil.example')).toBe('403');
-  // A viewer may use one of 2 slots. The repeated request shows that the first one has released its slot.
+  // There are two slots, and each viewer may use only one of them. The repeated request shows that the first one has
+  // released its slot.
   expect(await statusOfClosed('127.0.0.1')).toBe('404');
   expect(await statusOfClosed('127.0.0.1')).toBe('404');
 });

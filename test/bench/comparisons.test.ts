@@ -7,7 +7,7 @@ import type { CaseResult, Row, RunResults } from '../../bench/harness/results.ts
 import { compareRounds, spreadOf, type Rounds } from '../../bench/harness/statistics.ts';
 import type { PeerName } from '../../bench/peers/peer.ts';
 
-/** Creates rounds. The logarithms of their ratios to `base` are `logs`. */
+/** Creates rounds whose ratios to `base` have the logarithms `logs`. */
 const away = (base: readonly number[], logs: readonly number[]): number[] =>
   base.map((value, round) => value * Math.exp(logs[round] ?? 0));
 const BASE = [100, 80, 130];

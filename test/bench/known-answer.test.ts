@@ -83,7 +83,7 @@ describe('an answer that is known, over HTTP/2', () => {
     const body = join(mkdtempSync(join(tmpdir(), 'tc-known-')), 'body');
     writeFileSync(body, known);
     const result = await loadHttp2(
-      // like a service account token, this token is too long for a length of one byte
+      // this token is as long as that of a service account, so HPACK needs more than one byte for its length
       { port: (server.address() as AddressInfo).port, token: 'x'.repeat(900) },
       {
         kind: 'requests',

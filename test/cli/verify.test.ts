@@ -218,7 +218,7 @@ describe('tailcast verify', () => {
     expect(lenient).toMatchObject({ code: 0, stdout: expect.stringMatching(/recordings with evidence\n$/) });
     const strict = await run('verify', rig.directory, ...named, '--require-evidence');
     expect(strict).toMatchObject({ code: 1, stdout: expect.stringMatching(/^FAULT {2}no-evidence: /) });
-    // after all evidence is removed, a key without a log proves nothing
+    // after all evidence is removed, the public key is useless, because there is no evidence log
     const { raw } = parsePublicKey(await readFile(named[1]!, 'utf8'))!;
     await rm(join(rig.directory, '.evidence'), { recursive: true });
     const json = (await readdir(join(rig.directory, 'nGATE1CNTRL'))).find((name) => name.endsWith('.json'))!;

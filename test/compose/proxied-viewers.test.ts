@@ -105,7 +105,7 @@ describe('viewers behind `tailscale serve` with PROXY headers', () => {
     expect(await listed(recorder, header(STRANGER))).toMatchObject({ status: 403 });
     const v6 = 'PROXY TCP6 fd7a:115c:a1e0::4 fd7a:115c:a1e0::2 33664 443\r\n';
     expect(await listed(recorder, v6)).toEqual({ status: 200, recordings: 1 });
-    // tailscaled needs the port only for its own forwards.
+    // The queries contain no port, because tailscaled needs the port only for connections that it forwards itself.
     const asked = localApi.requests.map(({ url }) => new URL(url, 'http://double').searchParams.get('addr'));
     expect(asked).toEqual(expect.arrayContaining([ALICE, CI, STRANGER]));
   });
@@ -121,7 +121,7 @@ describe('viewers behind `tailscale serve` with PROXY headers', () => {
 
   it('are not identified by a loopback port that the header claims', async () => {
     const recorder = await open({ viewers: '*' });
-    // With this port, tailscaled would return the uploader.
+    // For this address and port, tailscaled would return the identity of the uploader.
     expect(await listed(recorder, header('127.0.0.1', 40_000))).toMatchObject({ status: 403 });
   });
 

@@ -14,7 +14,7 @@ afterEach(async () => {
 });
 
 /**
- * Starts a server that refuses access reviews with the same message as kcp for a user without the verb `access` in the
+ * Starts a server that refuses access reviews. Its message is that of kcp for a user who lacks the verb `access` in the
  * workspace.
  */
 async function startKcp(

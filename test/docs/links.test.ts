@@ -20,7 +20,7 @@ function pagesBelow(folder: string): readonly string[] {
   });
 }
 
-/** Returns a page without code, where brackets are not links. */
+/** Returns a page without code, because brackets in code are not links. */
 function prose(page: string): string {
   return readFileSync(join(root, page), 'utf8')
     .replaceAll(/^ *```[^]*?^ *```/gm, '')

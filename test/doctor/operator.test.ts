@@ -230,8 +230,8 @@ describe('the doctor of an operator', () => {
       );
       const given = new Set(shippedRights());
       expect(wanted.filter((right) => !given.has(right))).toEqual([]);
-      // The doctor does not check two rights: to impersonate, which the operator only grants to gateways, and to create
-      // tokens, which the operator needs only for credentials with an audience.
+      // The doctor does not check two rights. The operator does not use the right to impersonate, but grants it to
+      // gateways. It needs the right to create tokens only for credentials with an audience.
       const other = /^impersonate |^create serviceaccounts\/token\. /;
       const more = [...given].filter((right) => !wanted.includes(right) && !other.test(right));
       expect(more).toEqual([]);

@@ -170,8 +170,8 @@ export const MUTATIONS = {
 } satisfies Record<string, Mutate>;
 
 /**
- * Changes a log entry and repairs the hashes. With `sign`, also replaces the signatures by signatures of an untrusted
- * key.
+ * Changes an entry of an evidence log and repairs the hashes. With `sign`, also replaces the signatures by signatures
+ * of an untrusted key.
  */
 function forgeLog(archive: Archive, random: Random, sign: boolean): Mutant | undefined {
   const log = logOf(pick(names(archive, SEGMENTS), random))!;
@@ -293,7 +293,7 @@ function truncate(bytes: Buffer, random: Random): Change {
   return { content: bytes.subarray(0, at), at };
 }
 
-/** Returns true if a finding names the changed recording or log entry. */
+/** Returns true if a finding names the changed recording or the changed entry of an evidence log. */
 function isAbout(finding: Finding, name: string, before?: Buffer, at = 0): boolean {
   if (finding.severity !== 'fault') return false;
   if (logOf(name) !== undefined) return isAboutSegment(finding, name, before, at);

@@ -15,7 +15,7 @@ import { buildArchive, verifyObjects, type Archive, type Objects } from './archi
 
 const LOG = 'ab'.repeat(16);
 
-/** Returns a log that an untrusted key has signed, and this key. */
+/** Returns an evidence log that an untrusted key has signed, and this key. */
 function strangersLog(...events: readonly LogEvent[]): Objects {
   return logOf(LOG, ...events);
 }
@@ -108,7 +108,7 @@ describe('a log under another key', () => {
         { kind: 'witness', head: { ...archive.checkpoint[0]!, hash: 'f'.repeat(64) } },
       ),
     ]);
-    // the only fault is the existence of the foreign log
+    // the only fault is the existence of an evidence log with an unknown key
     expect((await faultsOf(objects)).map(({ code, log }) => [code, log])).toEqual([['log-key-unknown', LOG]]);
   });
 });

@@ -24,7 +24,7 @@ export interface FaultyDisk {
   fail(what: DiskFault): void;
   heal(): void;
   /**
-   * Removes from every file the bytes after its last sync, like a power failure. Call this function only while no
+   * Removes from every file the bytes after its last sync, as a power failure does. Call this function only while no
    * process writes.
    * @returns the number of removed bytes
    */

@@ -74,7 +74,7 @@ function frameOf(line: string): Uint8Array {
 }
 
 /**
- * Returns the lines of a session in batches. Every other session has large batches, which may wait for the recorder
+ * Returns the lines of a session in batches. Every second session has large batches, which may wait for the recorder
  * before the gateway writes them to the journal.
  */
 function* writesOf(session: number): Generator<readonly string[]> {

@@ -13,17 +13,17 @@ import { judgeCast } from './workload.ts';
 
 /** Ways to change the spool of a stopped recorder. Each function returns the sessions that lose output. */
 const TAMPERINGS = {
-  /** The files of one session are removed. */
+  /** Removes the files of one session. */
   remove({ spool }, [one = '']) {
     for (const suffix of ['.cast', '.notes']) rmSync(join(spool, one + suffix));
     return [one];
   },
-  /** The files are cut to less than the acknowledged length. */
+  /** Cuts the files to less than the acknowledged length. */
   truncate({ spool, copy, random }, [one = '']) {
     truncateSync(join(spool, `${one}.cast`), Math.floor(statSync(join(copy, `${one}.cast`)).size * random()));
     return [one];
   },
-  /** Two sessions are swapped. */
+  /** Swaps two sessions. */
   swap({ spool }, [one = '', two = '']) {
     const [first, second] = [join(spool, `${one}.cast`), join(spool, `${two}.cast`)];
     renameSync(first, `${first}.moved`);
@@ -31,19 +31,19 @@ const TAMPERINGS = {
     renameSync(`${first}.moved`, second);
     return [one, two];
   },
-  /** A session is replaced by an older copy. */
+  /** Replaces a session by an older copy. */
   putBack({ spool, copy }, [one = '']) {
     for (const suffix of ['.cast', '.notes'])
       copyFileSync(join(copy, one + suffix), join(spool, one + suffix));
     return [one];
   },
-  /** All files are replaced by older copies, including the log. */
+  /** Replaces all files by older copies, including the evidence log. */
   putAllBack({ spool, copy }, all) {
     rmSync(spool, { recursive: true });
     renameSync(copy, spool);
     return all;
   },
-  /** Removes everything, including the log and the key. */
+  /** Removes everything, including the evidence log and the signing key. */
   removeAll({ spool }, all) {
     rmSync(spool, { recursive: true });
     return all;
@@ -62,7 +62,7 @@ let tampered = 0;
 
 /**
  * Recorder and gateway are killed, and an attacker changes the spool before the recorder restarts. An auditor with the
- * recorder's key must find every session that lost output, and no other session.
+ * recorder's public key must find every session that lost output, and no other session.
  */
 export const spoolTampered: Scenario = async (stage) => {
   await using site = openSite(stage);
@@ -107,7 +107,7 @@ export const spoolTampered: Scenario = async (stage) => {
   }
 };
 
-/** Waits until the log in the store confirms more durable bytes of every session than `copy` contains. */
+/** Waits until the evidence log in the store confirms more durable bytes of every session than `copy` contains. */
 async function markedBeyond(store: RecordingStore, key: PublicKey, copy: string): Promise<void> {
   const copied = readdirSync(copy).filter((name) => name.endsWith('.cast'));
   await within('the log is ahead of the copy', VISIBLE_MS, async () => {
@@ -156,7 +156,8 @@ async function expectTold(
   const faults = findings.filter(({ severity }) => severity === 'fault');
   const describe = (about: readonly Finding[]): string =>
     about.map(({ code, recording, message }) => `${code} ${recording ?? ''} ${message}`).join('; ');
-  // without the log and the key, the restarted recorder cannot report the loss, so the test accepts any fault
+  // without the evidence log and the signing key, the restarted recorder cannot report the loss, so the test accepts
+  // any fault
   const codes = name === 'removeAll' ? undefined : ['lost'];
   if (codes !== undefined && verdict !== 'lost') throw new Error(`${verdict}: ${describe(findings)}`);
   const reported = new Set(

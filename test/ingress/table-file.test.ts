@@ -54,7 +54,7 @@ async function open(): Promise<void> {
 }
 const host = (): string | undefined => file.current?.secure[0];
 const errors = (): string[] => lines.filter((line) => line.includes('"level":"error"'));
-/** Replaces the table atomically, like a kubelet that updates a mounted Secret. */
+/** Replaces the table atomically, as a kubelet updates a mounted Secret. */
 async function put(text: string): Promise<void> {
   await writeFile(`${path}.new`, text);
   await rename(`${path}.new`, path);

@@ -28,7 +28,7 @@ let stop: AbortController;
 let following: Promise<void>;
 const closing: (() => Promise<void>)[] = [];
 
-/** Replaces the file like a kubelet updates a ConfigMap: a new folder, and a replaced link. */
+/** Replaces the file as a kubelet updates a ConfigMap: creates a new folder, and replaces the symlink. */
 let generation = 0;
 function publish(text: string): void {
   generation += 1;

@@ -75,7 +75,7 @@ describe('events about the ends of recordings', () => {
     expect(await valuesOf('tailcast_late_recordings_waiting')).toEqual([[{}, 2]]);
     expect(await valuesOf('tailcast_late_bytes_waiting')).toEqual([[{}, 15]]);
     events.recordingDelivered({ ...session, bytes: 10, recorder: 'r', waitedMs: 7 });
-    // of the five waiting bytes, two were acknowledged and three are dropped
+    // of the five pending bytes, two were acknowledged and three are dropped
     events.recordingDropped({ ...session, sessionId: 's2', bytes: 3, ofBytes: 5, reason: 'too old' });
     expect(await valuesOf('tailcast_late_recordings_waiting')).toEqual([[{}, 0]]);
     expect(await valuesOf('tailcast_late_bytes_waiting')).toEqual([[{}, 0]]);

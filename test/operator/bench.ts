@@ -74,7 +74,7 @@ export interface Bench {
   markDeleted(path: string): void;
   /** Simulates values that containerboot writes into the Secret of its pod. */
   say(name: string, data: Readonly<Record<string, string>>): void;
-  /** Simulates a started pod, which reports its device like containerboot. */
+  /** Simulates a started pod, which reports its device as containerboot does. */
   startPod(name: string, uid?: string): void;
   /** Simulates the tailscaled of a started pod: its node has joined, and its rules are installed. */
   join(
@@ -320,7 +320,7 @@ export async function untilSurvived(pass: (limit: number) => Promise<unknown>): 
   while (!(await survives(() => pass(limit)))) limit += 1;
 }
 
-/** Runs a reconciler like its queue, until it requests no further pass. */
+/** Runs a reconciler as its queue does, until the reconciler requests no further pass. */
 export async function settle(run: () => Promise<number | undefined>): Promise<void> {
   for (let pass = 0; pass < 20; pass += 1) {
     if ((await run()) === undefined) return;

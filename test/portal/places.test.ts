@@ -8,7 +8,7 @@ it('leaves slots for another node when many nodes want as many slots as possible
       try {
         places.take(`node ${node}`);
       } catch {
-        // the node already uses all slots that one node may use
+        // the tailnet node already uses all slots that one node may use
       }
     }
   }

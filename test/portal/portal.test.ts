@@ -290,7 +290,7 @@ describe('recorders', () => {
     const { ask } = client('h1');
     expect((await ask({ path: LIST })).status).toBe(200);
     expect([silent.requests.length, recorder.requests.length]).toEqual([1, 1]);
-    // the portal tries recorders that failed recently after all others
+    // the portal tries recently failed recorders last
     expect((await ask({ path: LIST })).status).toBe(200);
     expect([silent.requests.length, recorder.requests.length]).toEqual([1, 2]);
   });

@@ -316,7 +316,7 @@ describe('recording session whose output is shown only after it is durable', () 
     session.output('stdout', utf8('early'));
     let shown = false;
     const early = Promise.resolve(session.flush()).then(() => (shown = true));
-    // a `flush` for the client's chunk that contains the size must not wait for the size
+    // this `flush` is for the client's chunk that contains the terminal size, so it must not wait for that size
     expect(session.flush()).toBeUndefined();
     session.resize({ columns: 10, rows: 20 });
     const size = session.flush();

@@ -9,8 +9,8 @@ import { createRandom, runSeed } from '../support/random.ts';
 const FREE = 5e6;
 const PER_CHARACTER = 100;
 /**
- * Maximum work of the step that exceeds the budget. The most expensive step reads and emits all rows of the largest
- * screen.
+ * Maximum work of one step. The budget is checked only between steps, so the last step may exceed the budget by this
+ * amount. The most expensive step reads and emits all rows of the largest screen.
  */
 const LAST_STEP = 1e7;
 /** Maximum CPU nanoseconds per work unit: ten times as many as the most expensive step needs. */

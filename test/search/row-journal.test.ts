@@ -145,7 +145,7 @@ describe('a row journal', () => {
     const vim = castFixture('vim');
     // typed, then deleted
     expect(secondOf(vim, 'transient acknowledged word')).toBeDefined();
-    // `kestrel7` is visible first, and then replaced with `:%s`
+    // the user replaces the visible `kestrel7` by `falcon7`, with the vim command `:%s`
     for (const word of ['kestrel7', 'falcon7']) expect(secondOf(vim, word), word).toBeDefined();
     expect(secondOf(vim, 'kestrel7')).toBeLessThan(secondOf(vim, 'falcon7')!);
     const less = castFixture('less');
@@ -201,7 +201,7 @@ describe('commands', () => {
       [1, 'ls -l'],
       [2, 'ls -l'],
     ]);
-    // a shell mark that names another command does not hide the guessed command
+    // if the shell reports another command (OSC 133), the command on the screen is found, too
     const other = readWrites([
       [0, '$ '],
       [1, run('rm -rf /data', 'ls')],

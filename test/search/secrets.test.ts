@@ -219,7 +219,7 @@ it.each([
   expect([...lines, 'ls'].map(filter)).toEqual([...lines.map(() => SECRET), 'ls']);
 });
 
-/** Parts of lines. A rule starts a search at each of them, but finds no secret. */
+/** Parts of lines at each of which a rule starts a search, but finds no secret. */
 const SLOW_WORDS = [
   'eyJaaaaaaaa-',
   '-eyJaaaaaaaa.a',

@@ -36,7 +36,7 @@ export interface ApiServerDouble {
   /** Of gateway.networking.k8s.io/v1, likewise. */
   gatewayResources: readonly string[] | undefined;
   readonly requests: string[];
-  /** True to respond to reviews with 201, like a real API server. */
+  /** True to respond to reviews with 201, as a real API server does. */
   created: boolean;
   /** Impersonated user and groups of the last request. */
   impersonated: readonly string[];

@@ -53,7 +53,7 @@ export function canaryEvents(): string {
     at += 1;
     events.push([at, 'o', '$ '], [at + 0.2, 'i', `${text}\r`], [at + 0.3, 'o', `${text}\r\n`]);
   }
-  // adds a shell mark that contains a command with a secret
+  // adds the escape sequence with which a shell reports a command (OSC 133); the command contains a secret
   const named = encodeURIComponent(`mysql -p${PASSWORD}`);
   events.push([at + 1, 'o', `\u001b]133;C;cmdline_url=${named}\u0007needle last\r\n`]);
   return events.map((event) => `${JSON.stringify(event)}\n`).join('');

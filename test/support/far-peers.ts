@@ -16,7 +16,7 @@ export interface FarPeers {
   readonly tls?: { readonly key: string; readonly cert: string };
 }
 
-/** Orders to the thread. `finish`: the server writes all output and closes. `beat`: the client sends a heartbeat. */
+/** Commands to the thread. `finish`: the server writes all output and closes. `beat`: the client sends a heartbeat. */
 export type FarOrder = 'finish' | 'beat';
 
 /**

@@ -74,7 +74,7 @@ export interface RecorderDouble {
   /** Number of TCP connections so far. */
   readonly connections: number;
   set(behaviour: RecorderBehaviour): void;
-  /** Closes every connection, like a server that closes idle connections. */
+  /** Closes every connection, as a server does with idle connections. */
   cutIdle(): void;
   /** Resolves when `test` returns true. Calls `test` again after each event. */
   until(test: () => boolean): Promise<void>;

@@ -2,7 +2,10 @@
 import { NO_BYTES, type ClientInput, type OutputMark, type Tap } from '../../src/recording/tap.ts';
 import { SeenSession } from './tapped-session.ts';
 
-/** Output side of a tap. `delivered` reports all output up to a mark as delivered, by default up to the newest mark. */
+/**
+ * Output side of a tap. `delivered` reports output as delivered: up to the given {@link OutputMark}, by default the
+ * newest one.
+ */
 export class OutputSide {
   readonly #tap: Pick<Tap, 'output' | 'mark'>;
   betweenFrames: boolean | undefined;

@@ -235,8 +235,8 @@ describe('a TLS connection', () => {
   it('destroyed by the other side does not end the process', async () => {
     const arrived = Promise.withResolvers<Arrival>();
     const port = await listen({}, (arrival) => {
-      // Node.js reports a reset right after the handshake as an end of the stream, so the owner must close the
-      // connection.
+      // Node.js reports a reset right after the handshake as an end of the stream, so the owner of the socket must
+      // close it.
       echo(arrival);
       arrived.resolve(arrival);
     });

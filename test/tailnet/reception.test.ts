@@ -17,7 +17,7 @@ afterEach(async () => {
   await once(server, 'close');
 });
 
-/** Opens a reception, whose connections come from `remoteAddress`. Resolves with the peer, or `closed`. */
+/** Simulates a connection from `remoteAddress`. Resolves with the peer, or `closed`. */
 async function arrive(
   remoteAddress: string,
   options: { readonly proxyProtocol: 'off' | 'require' },

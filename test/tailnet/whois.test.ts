@@ -32,7 +32,7 @@ function whoisOver(options: Partial<WhoisOptions> = {}): ReturnType<typeof creat
   return createWhois({ localApi, now: () => nowMs, ...options });
 }
 
-/** Makes tailscaled wait with its responses until the gate is resolved. */
+/** Delays the responses of tailscaled until the test resolves the returned promise. */
 function hold(): PromiseWithResolvers<void> {
   const gate = Promise.withResolvers<void>();
   daemon.hold = gate.promise;

@@ -30,7 +30,7 @@ function rowsOf(cells: CellRows): readonly string[] {
   return rows.slice(0, rows.findLastIndex((row) => row !== '') + 1);
 }
 
-/** Empties rows with flags or joined emoji, because libvterm shows these as several characters. */
+/** Empties rows that contain flag emoji or joined emoji, because libvterm splits these into several characters. */
 function withoutClusters(rows: readonly string[]): readonly string[] {
   return rows.map((row) => (/\u200d|\p{RI}/u.test(row) ? '' : row));
 }

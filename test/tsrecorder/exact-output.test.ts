@@ -37,7 +37,7 @@ async function keep(...lines: readonly (string | Uint8Array)[]): Promise<string>
   return (await rig.list())[0]!.id;
 }
 
-/** Records a session that writes `outputs`, like a gateway. */
+/** Records a session with these outputs, as a gateway does. */
 async function record(outputs: readonly Output[], { tty = false } = {}): Promise<string> {
   const lines: Buffer[] = [];
   const session = new RecordingSession(

@@ -182,7 +182,7 @@ describe('a session that continues at another recorder', () => {
     const { id } = await completeOn(two);
     const folder = join(two.directory, 'nGATE1CNTRL');
     const [, second] = (await readdir(folder)).filter((name) => name.endsWith('.notes')).toSorted();
-    // a compressed file whose index names another length
+    // a compressed file whose seek table states a wrong length
     const frame = zstdCompressSync('xx');
     const index = encodeSeekTable([{ compressed: frame.length, plain: 1 }], crc32);
     await writeFile(join(folder, second!), Buffer.concat([frame, index]));

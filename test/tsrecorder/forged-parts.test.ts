@@ -1,5 +1,6 @@
 /**
- * An attacker without a key writes objects to the store. The objects must not hide a recording or become a part of one.
+ * An attacker without a signing key writes objects to the store. The objects must not hide a recording or become a part
+ * of one.
  */
 import { mkdir, readFile, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';

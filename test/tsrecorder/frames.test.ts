@@ -276,7 +276,7 @@ describe('a gateway and its recorders', () => {
 
   const addressOf = ({ recorder }: Rig): string => `127.0.0.1:${recorder.address.port}`;
 
-  /** Writes items like a session. */
+  /** Writes items to the upload, as a recorded session does. */
   function write(upload: RecorderUpload, items: readonly Item[]): void | Promise<void> {
     const batch = upload.createBatch();
     for (const item of items) put(batch, item);

@@ -325,7 +325,7 @@ export function until<T>(probe: () => Promise<T | undefined>): Promise<T> {
   return eventually('the expected state', probe, UNTIL_MS, 5);
 }
 
-/** Signs holds and releases with the key of the rig's recorder. */
+/** Returns a signer of legal holds and their releases, with the signing key of the rig's recorder. */
 export async function holdSigner({ directory }: Pick<Rig, 'directory'>): Promise<HoldSigner> {
   const key = await loadSigningKey(join(`${directory}.spool`, 'evidence', 'key.pem'), false);
   return { key, trusted: new Map([[key.public.id, key.public]]), nowMs: Date.now() };

@@ -222,7 +222,7 @@ describe('recorders that share a bucket', () => {
     const { content } = site.bucket.objects.get(genuine!)!;
     for (let number = 0; number < 2500; number += 1) {
       const time = `2026-07-29T10:44:42.${String(number).padStart(9, '0')}Z`;
-      // the names of the forged sessions precede the genuine one
+      // in the order of names, the forged sessions precede the genuine one
       const name = `.open/0/${recordingId({ nodeId: 'nGATE1CNTRL', time })}/proof`;
       site.bucket.objects.set(name, { content, modifiedAtMs: 0 });
     }

@@ -62,7 +62,7 @@ afterEach(() => bench.close());
 
 const putClass = (controllerName = 'tailcast.dev/gateway', spec: object = {}): string =>
   bench.put(KINDS.gatewayClass, { name: 'tailscale' }, { controllerName, ...spec });
-/** Writes an object like a user, without changing its status and finalizers. */
+/** Writes an object as a user does: its status and finalizers stay. */
 function put(path: string, wanted: object): void {
   const before = bench.object(path);
   const { metadata, ...rest } = wanted as { metadata: { uid?: string } };

@@ -502,7 +502,7 @@ describe('heartbeats', () => {
     await until(() => received.length === 6);
     expect(received.slice(4)).toEqual(['ping 1', 'ping 3']);
     expect(seen).toEqual(['message 1']);
-    // responses to the previous ping, to an unknown ping, and twice to the current ping
+    // sends responses to the previous ping, to an unknown ping, and twice to the current ping
     for (const id of [1, 99, 3, 3]) far.write(encodeSpdyFrame({ kind: 'ping', id }));
     await until(() => seen.length === 2);
     await turns();

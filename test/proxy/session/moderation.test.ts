@@ -37,8 +37,8 @@ function moderation(rules: readonly ModerationRule[], owner = ALICE) {
     state,
     moderated,
     /**
-     * Delivers the order `watch`, with which a viewer starts to watch the session. A second call with the same `id`
-     * repeats the order.
+     * Delivers the session order `watch`, with which a viewer starts to watch the session. A second call with the same
+     * `id` repeats the session order.
      */
     watch(watcher: SessionWatcher, id = `order-${(orders += 1)}`): void {
       const order = { id, action: 'watch', by: watcher.user ?? watcher.nodeId, reason: '', watcher } as const;

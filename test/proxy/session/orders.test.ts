@@ -1,4 +1,6 @@
-/** Orders that a recorder sends to the gateway of a running session. Gateway and recorder use real connections. */
+/**
+ * Session orders that a recorder sends to the gateway of a running session. Gateway and recorder use real connections.
+ */
 import type { Duplex } from 'node:stream';
 import { PassThrough } from 'node:stream';
 import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
@@ -200,7 +202,7 @@ describe('a recorder', () => {
   });
 });
 
-/** Runs `followOrders` without a recorder; the test gives the orders. */
+/** Runs `followOrders` without a recorder; the test sends the session orders. */
 function follow(
   maxPauseMs?: number,
   lost: Promise<Error> = new Promise(() => {}),
@@ -241,7 +243,7 @@ describe('a gateway', () => {
     clearInterval(more);
     stop();
     expect(steps.at(-1)).toBe('resume gateway');
-    // the limit is far below 256, the maximum number of orders per session
+    // the limit is far below 256, the maximum number of session orders
     expect(steps.length).toBeLessThan(200);
   });
 

@@ -13,7 +13,7 @@ import { until } from '../../support/until.ts';
 
 afterEach(closeRelays);
 
-/** Starts a relay whose tap holds all output until the gate is resolved. */
+/** Starts a relay whose tap delays all output until the test resolves `gate`. */
 async function heldBack() {
   const gate = Promise.withResolvers<void>();
   const slow = tap(() => gate.promise);

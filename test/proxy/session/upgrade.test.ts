@@ -155,8 +155,8 @@ describe('a recorded exec', () => {
       arrived = head;
       socket.on('data', (chunk: Buffer) => {
         arrived = Buffer.concat([arrived, chunk]);
-        // ends the session only after the terminal size has arrived, which the gateway delays until the server has been
-        // silent for a while
+        // ends the session only after the terminal size has arrived. The gateway sends the size after the server has
+        // been silent for a while
         if (arrived.length >= early.length) socket.end(serverEnd(STATUS_SUCCESS));
       });
       socket.write(

@@ -11,7 +11,7 @@ import { ALICE, askUpgrade, EXEC, switching, WEBSOCKET_V5 } from '../../support/
 const MIB = 1024 * 1024;
 const GREEDY = { ...ALICE, login: 'greedy@example.com' };
 const FLOODS = 40;
-/** More than the buffers of the kernel for two connections. */
+/** More bytes than the kernel buffers for two connections. */
 const FLOOD_BYTES = 5 * MIB;
 const MEMORY = 8 * MIB;
 const DISK = 16 * MIB;
@@ -24,12 +24,15 @@ const MESSAGES = Array.from({ length: FLOOD_BYTES / (16 * 1024) }, (_, index) =>
   serverMessage(1, utf8(`message ${index} `.padEnd(64, '.').repeat(256))),
 );
 
-/** Messages of a session. Each session starts with another message, so that the test detects exchanged output. */
+/**
+ * Messages of a session. Each session starts with a different message, so that the test detects output of another
+ * session.
+ */
 function flood(index: number): readonly Uint8Array[] {
   return [...MESSAGES.slice(index), ...MESSAGES.slice(0, index), serverEnd(STATUS_SUCCESS)];
 }
 
-/** A gateway at whose API server the sessions of the greedy user are floods. */
+/** A gateway whose API server floods the sessions of the greedy user with output. */
 async function openShared() {
   const buffers = createElasticBuffers({
     memoryBytes: 4 * MIB,

@@ -38,7 +38,8 @@ async function attach(context: CaseContext): Promise<Record<string, unknown>> {
   await createPod(context.cluster, pod, { command: SHELL, stdin: true, tty: true });
   const terminal = open(context, ['attach', '-it', pod], 88, 29);
   try {
-    // The shell printed its prompt before kubectl attached. The shell prints another prompt after a resize or a key.
+    // The shell printed its prompt before kubectl attached. The shell prints another prompt after a resize or a
+    // keystroke.
     await terminal.expect(/try pressing enter/);
     terminal.type('\r');
     await terminal.expect(PROMPT);
@@ -136,7 +137,7 @@ async function jobControl(terminal: Terminal): Promise<boolean> {
 }
 
 /**
- * Starts a program in the foreground. Type keys only after the program's first output: from then on, the program owns
+ * Starts a program in the foreground. Send input only after the program's first output: from then on, the program owns
  * the terminal.
  */
 async function start(terminal: Terminal, command: string): Promise<void> {

@@ -52,7 +52,7 @@ function tidy(frame: OracleFrame): OracleFrame {
   return Object.fromEntries(members) as unknown as OracleFrame;
 }
 
-/** Sorts headers like the oracle, which encodes a Go map. */
+/** Sorts headers as the oracle does, which encodes a Go map. */
 function sorted(headers: Iterable<readonly [string, string]>): NonNullable<OracleFrame['headers']> {
   return [...headers].toSorted(([a], [b]) => (a < b ? -1 : 1));
 }

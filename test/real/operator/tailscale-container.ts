@@ -9,8 +9,8 @@
  * share one network, so the program replaces `$(POD_INDEX)` in addresses of the serve configuration with the number of
  * the pod.
  *
- * If the name of the pod starts with `dies-`, the program exits after joining and before reporting its identity, like a
- * killed pod.
+ * If the name of the pod starts with `dies-`, the program exits after joining and before reporting its identity, as a
+ * killed pod does.
  */
 import { execFile, spawn } from 'node:child_process';
 import { generateKeyPairSync } from 'node:crypto';

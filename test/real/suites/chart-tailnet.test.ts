@@ -235,7 +235,9 @@ async function startRecorder(pods: Pods): Promise<void> {
   });
 }
 
-/** Creates folders that belong to the pod's user, like volumes with `fsGroup`. */
+/**
+ * Creates a folder for each volume. The folder belongs to the pod's user, because no kubelet applies `fsGroup` here.
+ */
 function volumes(parent: string, names: readonly string[]): Record<string, string> {
   mkdirSync(parent, { mode: 0o755 });
   return Object.fromEntries(names.map((name) => [name, owned(join(parent, name))]));

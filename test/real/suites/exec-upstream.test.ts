@@ -1,7 +1,7 @@
 /**
- * Gateways with `--exec-upstream spdy` in front of two API servers: the status of a session, and the audit log, which
- * must contain one entry for each request of kubectl, with the verb of that request. The suite `kubectl` compares the
- * output of each command.
+ * Gateways with `--exec-upstream spdy` in front of two API servers. Checks the status of each session, and the audit
+ * log: it must contain one entry for each request of kubectl, with the verb of that request. The suite `kubectl`
+ * compares the output of each command.
  */
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';

@@ -73,7 +73,9 @@ beforeAll(async () => {
 
 afterAll(() => rig?.stop());
 
-/** Publishes a new certificate like the kubelet updates a Secret volume: a new folder and a replaced link. */
+/**
+ * Publishes a new certificate as the kubelet updates a Secret volume: creates a new folder and replaces the symlink.
+ */
 async function publish(): Promise<string> {
   const { certificatePem, keyPem } = await authority.issue([NAME, 'gateway']);
   versions += 1;

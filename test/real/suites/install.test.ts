@@ -498,7 +498,7 @@ describe('the plugin of kubectl', () => {
     const [platform] = manifest.spec.platforms;
     const archive = file((platform?.uri ?? '').split('/').at(-1) ?? '');
     expect(expectSuccess(run('sha256sum', [archive]))).toContain(platform?.sha256);
-    // Like krew: files in their own folder, and a link on the PATH.
+    // As krew does: puts the files into their own folder, and a symlink on the PATH.
     const home = mkdtempSync(join(rig.folder, 'krew-'));
     const [store, bin] = [join(home, 'store'), join(home, 'bin')];
     for (const folder of [store, bin]) mkdirSync(folder);

@@ -224,7 +224,7 @@ describe.skipIf(!isThere)('OpenSearch', () => {
     for (const [round, count] of counts.entries()) {
       const version = `v${round}`;
       const ask = async ({ writer }: TestedEngine): Promise<void> => {
-        // requests the indexed version of each recording before it writes, like an indexer
+        // requests the indexed version of each recording before it writes, as an indexer does
         for (let at = 0; at < 30; at += 1) await writer.version(`n_${at}`);
         await putAll(writer, sessions(version, count));
       };

@@ -203,7 +203,7 @@ describe('the page of access requests', () => {
     expect((await kubectl('alice', ...LIST)).err).toContain(`request ${id}`);
     const shell = await openShell('alice', [...SRE, ...SHELL]);
 
-    // the key `r` asks for confirmation, so bob presses `r` twice
+    // the first press of `r` asks for confirmation, so bob presses `r` twice
     await rowOf(bob, 'Granted now', id).focus();
     await bob.keyboard.press('r');
     await rowOf(bob, 'Granted now', id).getByText('Confirm: revoke').waitFor();

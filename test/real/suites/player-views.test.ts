@@ -108,7 +108,7 @@ describe('two recordings', () => {
     const panes = page.locator('.compare section');
     const [first, second] = [panes.nth(0), panes.nth(1)];
     await page.locator('.compare .terminal[data-size] >> nth=1').waitFor();
-    // with one clock, a key moves both screens, and the shorter recording stays at its end
+    // with one clock, a key press seeks in both recordings, and the shorter one stays at its end
     await page.keyboard.press('ArrowRight');
     await page.keyboard.press('ArrowRight');
     for (const pane of [first, second]) await pane.locator('.terminal').getByText('10.').waitFor();

@@ -188,7 +188,7 @@ describe('what is not a session', () => {
   });
 });
 
-/** Returns a header without its time, its uploader and the mark of tailcast's gateway. */
+/** Returns a cast header without its time, its uploader and the field that only tailcast's gateway adds. */
 function comparable({ output, pod }: Session): object {
   const {
     tailcast: _mark,

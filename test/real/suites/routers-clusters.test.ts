@@ -103,7 +103,7 @@ describe('two gateways for several clusters behind haproxy', () => {
 
   afterAll(() => rig?.stop());
 
-  /** Returns a policy with a rule of Alice for every cluster, and a rule of Bob for the older cluster only. */
+  /** Returns a policy: Alice has a rule for every cluster, and Bob has a rule only for the older cluster. */
   function policy(): object {
     const grant = (src: string, clusters: readonly string[], groups: readonly string[]): object => ({
       src: [src],

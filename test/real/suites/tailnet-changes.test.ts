@@ -362,8 +362,7 @@ async function restartRecorder(): Promise<void> {
   await rig.until('the recorder is back', () => archive.count().then(() => true), {
     watch: [recorder.program],
   });
-  // Repeats the command, because the gateway tries a recorder that has just failed only after all others, and with a
-  // short timeout.
+  // Repeats the command, because the gateway tries a recently failed recorder last, and with a short timeout.
   await rig.until('the gateway reaches the recorder', () =>
     at('alice', ['exec', 'nobody', '--', 'true']).then(reached),
   );

@@ -14,7 +14,7 @@ interface Program {
   readonly args: readonly string[];
   readonly columns: number;
   readonly rows: number;
-  /** Input of a user: keys, sizes, and pauses in milliseconds. */
+  /** Input of a user: keystrokes, terminal sizes, and pauses in milliseconds. */
   readonly does: readonly (string | number | readonly [columns: number, rows: number])[];
 }
 

@@ -1,5 +1,5 @@
 /**
- * A server that serves another server below a path prefix, like dashboards with several clusters. Upgrades included.
+ * A server that serves another server below a path prefix, as dashboards for several clusters do. Upgrades included.
  * Like Headlamp (backend/cmd/headlamp.go, clusterRequestHandler), the server sets `Host` and `X-Forwarded-Host` to the
  * cluster's name, and forwards `Origin` and all other headers of the browser.
  */

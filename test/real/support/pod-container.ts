@@ -152,7 +152,7 @@ function bind(source: string, destination: string, readOnly: boolean): object {
   return { destination, type: 'bind', source, options };
 }
 
-/** Expands `$(NAME)` like a kubelet, from the variables before it. */
+/** Expands `$(NAME)` as a kubelet does, from the preceding variables. */
 function variablesOf(pod: Pod, container: PodContainer): readonly string[] {
   const known = new Map<string, string>(Object.entries(KUBERNETES));
   const fields = {

@@ -15,12 +15,12 @@ export interface ShellTarget {
   readonly command: readonly string[];
   readonly columns: number;
   readonly rows: number;
-  /** Pause between two keys. */
+  /** Pause between two keystrokes. */
   readonly keyMs?: number;
 }
 
 export interface ShellSession {
-  /** Types at human speed; resolves when the last key is sent. */
+  /** Types at human speed; resolves when the last keystroke is sent. */
   type(text: string): Promise<void>;
   resize(columns: number, rows: number): void;
   /** Resolves when `wanted` appears after the previous match. */

@@ -71,9 +71,9 @@ export interface SiteRecorder extends Role {
 
 /**
  * Starts a recorder with a bucket next to the tailscaled of `node`. By default, the recorder listens on 127.0.0.1, to
- * which a userspace tailscaled forwards connections, so that it can identify uploaders. With `port: 80`, the recorder
- * is behind `tailscale serve`, because gateways that find recorders by tag use port 80. `tailscale serve` listens on
- * that port without privileges, but the recorder cannot identify uploaders.
+ * which a userspace tailscaled forwards connections, so that the recorder can identify uploaders. With `port: 80`, the
+ * recorder is behind `tailscale serve`, because gateways that find recorders by tag use port 80. `tailscale serve`
+ * listens on that port without privileges, but the recorder cannot identify uploaders.
  */
 export async function startSiteRecorder(
   rig: Rig,

@@ -1,4 +1,4 @@
-/** An attacker has write access to the shared bucket but no key, and attacks the takeover of sessions. */
+/** An attacker has write access to the shared bucket but no signing key, and attacks the takeover of sessions. */
 import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

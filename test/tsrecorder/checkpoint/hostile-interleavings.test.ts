@@ -1,6 +1,6 @@
 /**
- * Two recorders share a bucket. An attacker has write access to the bucket but no key. Each seed creates another order
- * of the actions of recorders and attacker. `TEST_SEED` changes all seeds.
+ * Two recorders share a bucket. An attacker has write access to the bucket but no signing key. Each seed creates
+ * another order of the actions of recorders and attacker. `TEST_SEED` changes all seeds.
  */
 import { hash } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
@@ -387,7 +387,7 @@ describe('a takeover while an attacker without a key writes to the bucket', () =
   });
 });
 
-/** True for a fault in a log that belongs to none of the recorders, so that the attacker must have added it. */
+/** True for a fault in an evidence log of none of these recorders. The attacker must have added this log. */
 function isStranger(code: string, log: string | undefined, recorders: readonly SiteRecorder[]): boolean {
   return code.startsWith('log-') && !recorders.some(({ evidence }) => evidence.log === log);
 }

@@ -61,7 +61,7 @@ async function createLoss(): Promise<{
 
 interface PublishedLog {
   readonly log: string;
-  /** Number of the next log entry. */
+  /** Number of the next entry of the evidence log. */
   readonly next: number;
 }
 
@@ -231,8 +231,8 @@ describe('an older copy of all objects of a lost recorder in the bucket', () => 
   const OF_LOST = ['.open/', '.evidence/logs/', '.evidence/tails/', '.recorders/'];
 
   /**
-   * Creates a site in which an attacker replaces the log of a lost recorder with an older copy. With `seen`, the other
-   * recorder has read the complete log before the attacker replaces it.
+   * Creates a site in which an attacker replaces the evidence log of a lost recorder with an older copy. With `seen`,
+   * the other recorder has read the complete log before the attacker replaces it.
    */
   async function createReplay(seen: boolean): Promise<{ readonly site: Site; readonly own: SiteRecorder }> {
     const { site, lost, session } = await beginSession();
@@ -243,7 +243,7 @@ describe('an older copy of all objects of a lost recorder in the bucket', () => 
     await lost.copies.update();
     await lost.begin('another');
     await lost.evidence.publish();
-    // a recorder reads the logs of other recorders at its start
+    // a recorder reads the evidence logs of other recorders at its start
     const witness = seen ? await site.recorder(1) : undefined;
     await witness?.evidence.publish();
     for (const name of bucket.objects.keys()) {

@@ -41,7 +41,7 @@ async function createBench() {
     onTestFinished(() => log.close());
     return log;
   };
-  /** Returns the entries of a log in the store. */
+  /** Returns the entries of an evidence log in the store. */
   const published = async (log: string): Promise<readonly string[]> => {
     const found: string[] = [];
     for (const name of await store.listDocuments(segmentPrefix(log))) {

@@ -37,7 +37,7 @@ it('a log closes immediately, with all entries in the store, although its tail i
   const shown = async (): Promise<true | undefined> =>
     (await store.readDocument(tailName(log.id))) === undefined ? undefined : true;
   await until(shown);
-  // the log would publish this entry in an hour; `close` publishes it now
+  // the evidence log would publish this entry in an hour; `close` publishes it now
   await append(2);
   await log.close();
   const names = await store.listDocuments('.evidence/logs/');

@@ -1,4 +1,4 @@
-/** Reviews of recordings, and an attacker who has write access to the store but no key. */
+/** Reviews of recordings, and an attacker who has write access to the store but no signing key. */
 import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

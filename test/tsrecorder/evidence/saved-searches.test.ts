@@ -1,4 +1,4 @@
-/** Saved searches, and an attacker who has write access to the store but no key. */
+/** Saved searches, and an attacker who has write access to the store but no signing key. */
 import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

@@ -9,7 +9,7 @@ import {
 
 const BOB: SessionWatcher = { nodeId: 'nBOB', user: 'bob@example.com' };
 
-/** Opens the control orders of a session whose gateway confirms or refuses each new order immediately. */
+/** Opens the session orders of a session whose gateway confirms or refuses each new order immediately. */
 function openOrders(refusal?: string) {
   let now = 1_000_000;
   const sent: SessionOrder[] = [];

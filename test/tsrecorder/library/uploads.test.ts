@@ -97,7 +97,8 @@ describe('the sessions of a page', () => {
         async (all, live, to, from, limit) => {
           const stored = all.toSorted(newestStored);
           const uploads = stored.map(candidateOf);
-          // running sessions; if a session also has a stored upload, both entries have the same session mark
+          // running sessions. If a session also has a stored upload, both have the same session mark, which connects
+          // the parts of a session
           const beside = live.slice(0, 5).map((one) => {
             const id = recordingId(one.key);
             const there = all.find(({ key }) => recordingId(key) === id);

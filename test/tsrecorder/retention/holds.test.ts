@@ -1,4 +1,4 @@
-/** Legal holds, and an attacker who has write access to the store but no key. */
+/** Legal holds, and an attacker who has write access to the store but no signing key. */
 import { rename, rm } from 'node:fs/promises';
 import { Registry } from 'prom-client';
 import { describe, expect, it } from 'vitest';
@@ -214,7 +214,7 @@ describe('a hold', () => {
     await store.removeDocument(`.holds/${held}`);
     const registry = new Registry();
     const spoolDirectory = `${rig.directory}.spool2`;
-    // The second recorder restarts before retention runs, so that its log already exists at that time.
+    // The second recorder restarts before retention runs, so that its evidence log already exists at that time.
     const second = await createRig({ spoolDirectory }, rig.directory);
     await uploadWhole(second.recorder, HEADER.replace('sh -i', 'third'));
     const again = await second.restart({ ...expiring(registry), spoolDirectory });

@@ -188,7 +188,8 @@ export function engineTextSuite(makeEngine: () => Promise<TestedEngine>): void {
             expect(error, name).toBeInstanceOf(QueryError);
             return [];
           });
-          // the query finds no session with another sign, except if the query is empty or the sign is the operator `!`
+          // the query finds no session with another special character, unless the query is empty or contains the
+          // operator `!`
           if (sign !== '!' && alone.trim() !== '')
             expect(
               found.filter((id) => id !== `n_${at}`),

@@ -16,7 +16,7 @@ import { doc, names, query } from './engine-suite.ts';
 const SESSIONS = 2001;
 /** Every 300th session belongs to bob, seven sessions in total. */
 const BOB_EVERY = 300;
-/** The first sessions also contain a rare text. This is their number. */
+/** Number of sessions with the text `rare`: the first ones. */
 const RARE = 5;
 
 it('searches text in sessions with the names, or names in sessions with the text if these are few', async () => {
@@ -48,6 +48,6 @@ it('searches text in sessions with the names, or names in sessions with the text
     return [found.length, tried];
   };
   expect(list('bob', 'common')).toEqual([7, 7]);
-  // the user is compared before the text, so the texts of bob's sessions are not searched
+  // the user is compared before the text, so the text of bob's session among them is not searched
   expect(list('alice', 'rare')).toEqual([RARE - 1, RARE - 1]);
 });

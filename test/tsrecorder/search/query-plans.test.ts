@@ -48,11 +48,11 @@ const VIEWERS: readonly ViewerTerms[] = [
 
 const BEFORE = '2026-02-01T00:03:00.000000000Z n';
 
-/** Returns all statements that SQLite prepares during `act`, with their plans. */
+/** Returns all SQL queries that SQLite prepares during `act`, with their plans. */
 function plansOf(act: () => void): readonly (readonly [sql: string, step: string])[] {
   const plans = new Map<string, readonly string[]>();
   const prepare = DatabaseSync.prototype.prepare;
-  // NOTE: statements are built where they are used, so only SQLite sees all of them
+  // NOTE: SQL queries are built in many modules, so only SQLite sees all of them
   DatabaseSync.prototype.prepare = function prepareExplained(this: DatabaseSync, sql: string) {
     if (!plans.has(sql) && /^\s*SELECT/i.test(sql)) {
       plans.set(sql, []);

@@ -1,4 +1,4 @@
-/** A preloaded module that makes SQLite fail like a build without FTS5. */
+/** A preloaded module that makes SQLite fail as a build without FTS5 does. */
 import { DatabaseSync } from 'node:sqlite';
 
 const { exec } = DatabaseSync.prototype;

@@ -380,7 +380,7 @@ describe('the files of a recording that has ended and is not stored yet', () => 
     const asked = Promise.all(
       ['notes', 'sidecar'].map((kind) => rig.get(`/api/v1/recordings/${over.id}/${kind}`)),
     );
-    // both requests must stay pending until the gate opens
+    // both requests must stay pending until the test resolves `gate`
     expect(await Promise.race([asked, rig.get('/healthz')])).toMatchObject({ status: 200 });
     gate.resolve();
     expect((await asked).map(({ status }) => status)).toEqual([200, 200]);

@@ -92,7 +92,7 @@ async function listed(store: RecordingStore): Promise<readonly unknown[]> {
 }
 
 const isUnique = (names: readonly string[]): readonly string[] =>
-  // keeps one session mark per recording, because recorders write only one
+  // keeps one session mark (after `~`) per recording, because recorders write only one
   names.filter((one, at) => names.findIndex((other) => other.split('~')[0] === one.split('~')[0]) === at);
 
 describe('a store that changes', () => {

@@ -332,7 +332,9 @@ class Site {
     void this.#send(process).then(() => this.#running.delete(process));
   }
 
-  /** Kills a recorder. Another one starts with the same name, or with a new name as if its disk were lost. */
+  /**
+   * Kills a recorder, and starts another one: with the same name, or with a new name, as after the loss of its disk.
+   */
   async #kill(process: Process): Promise<void> {
     process.isDead = true;
     this.#running.delete(process);

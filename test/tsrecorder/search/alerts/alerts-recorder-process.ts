@@ -6,7 +6,7 @@ import { alertsFor } from './webhook-receiver.ts';
 
 const [directory = '', webhook = '', kill = '', name = ''] = process.argv.slice(2);
 let left = Number(kill);
-// recorders trust each other's claims if they have one key
+// recorders trust each other's claims if they share a signing key
 const evidenceKey = `${directory}.key`;
 await loadSigningKey(evidenceKey, true);
 const { recorder } = await createRig(
