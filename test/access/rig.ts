@@ -1,4 +1,4 @@
-/** Creates gates of several gateways that share one API server double. Each gate has its own watch. */
+/** Creates the request gates of several gateways that share one API server double. Each gate has its own watch. */
 import { connectCluster } from '../../src/operator/cluster-connection.ts';
 import { createKubeClient } from '../../src/operator/kube-client.ts';
 import { AccessRequests, type AccessRequestsDeps, type AccessStep } from '../../src/access/requests.ts';

@@ -96,7 +96,7 @@ describe.each(['a line', 'a header'] as const)('%s that fills the memory', (kind
 });
 
 describe('sessions with a long command', () => {
-  /** A command that is slow to search for secrets. */
+  /** A command in which a search for secrets takes long. */
   const COMMAND = 'password='.repeat(100_000);
   const SESSIONS = 5;
   let rig: Rig;
@@ -167,7 +167,7 @@ it('idle sessions do not prevent rules from reading another session', { timeout:
   hostile.write('[2,"o","AKIAABCDEFGHIJKLMNOP\\r\\n"]\n');
   const { order } = await hostile.ack((ack) => ack.order !== undefined);
   expect(order).toMatchObject({ action: 'end', by: expect.stringContaining('aws-key') as unknown });
-  // An idle session that the recorder stopped reading, to read others, is read again when it has output.
+  // If the recorder stopped reading an idle session in order to read others, it continues when the session has output.
   idle[0]?.write('[2,"o","AKIAABCDEFGHIJKLMNOP\\r\\n"]\n');
   expect(await idle[0]?.ack((ack) => ack.order !== undefined)).toMatchObject({ order: { action: 'end' } });
   for (const upload of [...idle, hostile]) upload.close();

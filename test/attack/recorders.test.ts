@@ -1,4 +1,4 @@
-/** Attack corpus: grants with the address of a node that is not a recorder, or is no longer a recorder. */
+/** Attack corpus: grants with the address of a tailnet node that is not a recorder, or is no longer one. */
 import { once } from 'node:events';
 import type { Duplex } from 'node:stream';
 import { describe, expect, it } from 'vitest';

@@ -19,7 +19,7 @@ import { createRig, HEADER, openUpload, until, type Rig } from '../tsrecorder/re
 
 const PAGE = '<html><!--bundle--></html>';
 
-/** The blocks of a page, as a browser parses them. */
+/** Returns the manifest and the data blocks of a bundle, as a browser parses them. */
 function readPage(page: string): { manifest: string; blocks: Map<string, string> } {
   const blocks = new Map<string, string>();
   for (const [, file, piece, text = ''] of page.matchAll(/data-file="(\w+)" data-piece="(\d+)">([^<]*)</g))

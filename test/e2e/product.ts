@@ -18,7 +18,7 @@ export interface Product {
   readonly kubeconfig: string;
   readonly recordings: () => Promise<readonly StoredRecording[]>;
   /**
-   * Runs `work`, waits until the recording of its session is stored, and returns both. It finds the session by a part
+   * Runs `work`, waits until the recording of its session is stored, and returns both. The session is found by a part
    * of its command.
    */
   readonly recorded: <T>(

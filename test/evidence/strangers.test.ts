@@ -1,4 +1,4 @@
-/** Logs with an untrusted key, and stores with forged content. */
+/** Evidence logs with an untrusted key, and stores with forged content. */
 import { beforeAll, describe, expect, it } from 'vitest';
 import {
   encodeEntry,

@@ -122,7 +122,9 @@ async function markedBeyond(store: RecordingStore, key: PublicKey, copy: string)
   });
 }
 
-/** Returns a map from each recording id in the published logs to the number of durable bytes of the session. */
+/**
+ * Returns a map from each recording id in the published evidence logs to the number of durable bytes of the session.
+ */
 async function durableBytes(store: RecordingStore, key: PublicKey): Promise<ReadonlyMap<string, number>> {
   const { logs } = await readLogs(store, [key]);
   const { allStarts, courses } = indexLogs(logs);

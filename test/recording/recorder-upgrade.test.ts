@@ -32,7 +32,7 @@ afterEach(async () => {
   for (const close of closers.splice(0).reverse()) await close();
 });
 
-/** A recorder of the reference. */
+/** Behaviour of Tailscale's recorder (*the reference*). */
 const REFERENCE: RecorderBehaviour = { upgradeOffered: false };
 
 async function recorder(behaviour: RecorderBehaviour = {}, port = 0): Promise<RecorderDouble> {

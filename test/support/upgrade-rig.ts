@@ -233,7 +233,7 @@ export async function startRig(options: {
   };
 }
 
-/** A gate that does not authenticate callers. It classifies requests as the gateway's own gate does. */
+/** A request gate that does not authenticate callers. It classifies requests as the gateway's own gate does. */
 function createTestGate(
   recording: RecordingPolicy,
   moderation?: readonly ModerationRule[],

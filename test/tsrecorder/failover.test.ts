@@ -345,7 +345,7 @@ describe('a session that had ended when its recorder was lost', () => {
     await one.recorder.close();
     const spool = join(one.directory, '.spool-0');
     const notes = (await readdir(spool)).find((name) => name.endsWith('.notes'))!;
-    // writes the end as the recorder does immediately before it stores a recording
+    // writes the end record, as the recorder does immediately before it stores a recording
     await appendFile(join(spool, notes), encodeEnd(CAST.length));
     const again = await one.restart();
     await uploadPart(two, 2, LINES.length - 1, LINES.length);

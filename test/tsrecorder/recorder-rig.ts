@@ -159,7 +159,7 @@ export function openUpload(
 ): Upload {
   if (Object.keys(headers).length === 0) return openPost(recorder);
   if (headers['tailcast-frames'] !== undefined) return openUpgrade(recorder, headers);
-  // the rig uses the offset in lines as the position in frames, too; the recorder accepts that
+  // the rig sends the position in lines also as the position in frames, which the recorder accepts
   const fields = { ...headers, 'tailcast-frames': headers['tailcast-offset'] ?? '0' };
   return openUpgrade(recorder, fields, framesOfLines(Number(headers['tailcast-preamble'] ?? 0)));
 }

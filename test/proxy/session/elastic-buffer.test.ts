@@ -229,7 +229,7 @@ describe('elastic buffer', () => {
       await new Promise((resolve) => setImmediate(resolve));
     }
     expect(mostMemory).toBeLessThanOrEqual((mebibytes << 20) + floods.length * 2 * BLOCK_BYTES);
-    // a buffer that waits for the memory reports the limit of the disk later
+    // a buffer that is waiting for memory reports the disk limit later, so the test polls
     await until(() => floods.some(({ reported }) => reported.includes('limitReached: userDisk')));
     expect(disk.bytes).toBe(share);
     // another user still has memory and disk

@@ -11,7 +11,7 @@ import { ALICE, askUpgrade, EXEC, switching, WEBSOCKET_V5 } from '../../support/
 const MIB = 1024 * 1024;
 const GREEDY = { ...ALICE, login: 'greedy@example.com' };
 const FLOODS = 40;
-/** More bytes than the kernel buffers for two connections. */
+/** More bytes than the kernel can buffer for two connections. */
 const FLOOD_BYTES = 5 * MIB;
 const MEMORY = 8 * MIB;
 const DISK = 16 * MIB;

@@ -1,6 +1,6 @@
 /**
- * Replaces the tailscale image on a node without containers. Runs the logic of containerboot with a real tailscaled,
- * the variables of a Recorder's pod, and the pod's ServiceAccount.
+ * Replaces the tailscale image on a Kubernetes node without a container runtime. Runs the logic of containerboot with a
+ * real tailscaled, the variables of a Recorder's pod, and the pod's ServiceAccount.
  *
  *   node tailscale-container.ts <tailscaled> <folder of the ServiceAccount>
  *

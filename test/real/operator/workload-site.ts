@@ -40,7 +40,10 @@ export interface Pod {
   readonly spec: Readonly<Record<string, unknown>>;
 }
 
-/** Response of `web.ts`; only `status` for a response with another status than 200, which no pod sends. */
+/**
+ * Response of `web.ts`. If the status is not 200, only `status` is set: such a response comes from a proxy, not from a
+ * pod.
+ */
 export interface WebAnswer {
   readonly name: string;
   readonly from: string;

@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { ensureDebianProgram } from './debian.ts';
 import type { Rig } from './rig.ts';
 
-/** Address of the node in the namespace; all pods use it. */
+/** Address of the Kubernetes node in the namespace; all pods use it. */
 export const NODE_ADDRESS = '10.77.0.1';
 export const BRIDGE = 'br0';
 

@@ -79,8 +79,8 @@ function ourReading(method: string, target: Target): string {
 }
 
 /**
- * Replaces bytes that are not UTF-8 with one mark: Go writes one mark per byte, a web decoder one per invalid
- * sequence.
+ * Reduces each run of replacement characters (U+FFFD) to one. For invalid UTF-8, Go writes one such character per byte,
+ * and a web decoder one per invalid sequence.
  */
 function sameMarks<Answer>(text: string): Answer {
   return JSON.parse(text, (_key, value: unknown) =>

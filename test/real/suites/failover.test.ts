@@ -156,7 +156,7 @@ function isCutOut(part: string, whole: string): boolean {
 }
 
 describe.each(['a directory', 'a bucket'] as const)('a shell whose recorder is killed, on %s', (store) => {
-  // each store runs with both transports and both orders, and each transport with both orders
+  // together, the two stores test each transport with both orders: output is shown at once, or when it is durable
   const isFolder = store === 'a directory';
   it.each(
     transports.map((transport) =>

@@ -1,6 +1,6 @@
 /**
- * Runs the commands of README, docs/install.md and docs/operate.md for a host that is a node, with addresses and
- * folders of this machine. One word differs: headscale issues no certificates, so `--tls tailscale` becomes `--tls
+ * Runs the commands of README, docs/install.md and docs/operate.md for a host that is a tailnet node, with addresses
+ * and folders of this machine. One word differs: headscale issues no certificates, so `--tls tailscale` becomes `--tls
  * files`, with files in the layout of a mounted Secret.
  */
 import { once } from 'node:events';

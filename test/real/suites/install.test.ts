@@ -93,7 +93,7 @@ describe('the npm package', () => {
       const bin = installNode(home, major);
       const prefix = join(home, 'prefix');
       const env = cleanly({
-        // The path contains neither a compiler nor other build tools.
+        // The folders in `PATH` contain no compiler and no other build tool.
         PATH: `${bin}:${linksTo(home, ['sh', 'env', 'npm'])}`,
         HOME: home,
         XDG_STATE_HOME: join(home, 'state'),

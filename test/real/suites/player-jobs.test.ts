@@ -1,6 +1,6 @@
 /**
- * Twelve jobs of an auditor in a real browser, each in at most three steps. A step is a click, a key, or a typed text.
- * The table of steps is printed at the end.
+ * Twelve jobs of an auditor in a real browser, each in at most three steps. A step is a click, a key press, or a typed
+ * text. The table of steps is printed at the end.
  */
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

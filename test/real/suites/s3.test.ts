@@ -210,7 +210,7 @@ describe('two recorders on one bucket, with the same rules', () => {
       });
     const registries = [new Registry(), new Registry()] as const;
     await using one = await open(registries[0]);
-    // the recorders share a signing key, so that each trusts the other's statements about delivered alerts
+    // the recorders share a signing key, so that each trusts the other's signed statements about delivered alerts
     await using two = await open(registries[1], { evidenceKey: signingKeyOf(one) });
     await uploadWhole(one.recorder, `${HEADER}[1.5,"o","a needle"]\n`);
     await uploadWhole(two.recorder, `${HEADER}[1.5,"o","another needle"]\n`);

@@ -358,7 +358,7 @@ describe('the journal of a session in frames', () => {
     for (let count = 0; writer.written.length < 5 * SEGMENT_BYTES; count += 1) {
       expect(writer.write(block(300_000 + (count % 7) * 10_000, count % 2 === 0 ? 0xff : 0x61))).toBe(true);
       writer.acknowledge(writer.places[Math.max(0, writer.places.length - 1 - (count % 20))]!);
-      // reads the files as after a crash, in most rounds without a note of the latest acknowledgement
+      // reads the files as after a crash. In most rounds, the journal has not noted the latest acknowledgement
       if (count % 9 === 0) writer.journal.note();
       const left = await vi.waitFor(() => readLeft(files(), key));
       const { offset, bytes, lineBytes, preamble } = left!.rest;

@@ -154,7 +154,8 @@ describe('a retention plan', () => {
     expect((await proven(300)).remove).toMatchObject([{ id: 'forged0', reason: 'unverified' }]);
     expect(ids((await proven(100)).remove)).toEqual(['forged0', 'forged1', 'forged2']);
     expect(ids((await proven(99)).remove)).toEqual(['forged0', 'forged1', 'forged2', '0-alice']);
-    // a hold or the minimum age also protects unverified recordings, and no other recording is removed in their place
+    // a legal hold or the minimum age also protects unverified recordings, and no other recording is removed in their
+    // place
     expect(await proven(100, ['forged1'])).toMatchObject({
       remove: [{ id: 'forged0' }, { id: 'forged2' }],
       held: [{ id: 'forged1', reason: 'unverified' }],

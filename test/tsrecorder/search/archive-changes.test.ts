@@ -1,6 +1,6 @@
 /**
- * Changes in the store: holds, removals, replacements and damage. Search results must reflect these changes. Removed
- * recordings must disappear immediately.
+ * Changes in the store: legal holds, removals, replacements and damage. Search results must reflect these changes.
+ * Removed recordings must disappear immediately.
  */
 import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -367,7 +367,7 @@ describe('an indexer', () => {
     await expect.poll(() => ill.of('commit').length).toBe(2);
     nowMs = 7000;
     expect(await lag()).toBe(7);
-    // ends the delay of the first change, and delays another change, from which the lag then counts
+    // completes the delayed commit, and delays a removal instead, so that the lag grows again
     stuck.resolve([]);
     await expect.poll(lag).toBe(0);
     ill.answers.set('remove', () => removing.promise);

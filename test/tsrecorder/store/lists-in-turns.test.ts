@@ -133,7 +133,7 @@ describe('a store that changes', () => {
           for (const one of bucket.objects.keys()) if (!wanted.has(one)) bucket.objects.delete(one);
           for (const one of names)
             if (!bucket.objects.has(one)) await bucket.put(one, new Uint8Array(one.length));
-          // removes a recording, because otherwise the store lists old recordings again only periodically
+          // a removal makes the store list old recordings again, which it otherwise does only periodically
           await store.remove({ nodeId: 'nGONE', time: '2026-01-01T00:00:00Z' });
           expect(await listed(store)).toEqual(listOf(names));
           expect(await listed(archives)).toEqual(listOf(names));
