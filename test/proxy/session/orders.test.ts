@@ -243,7 +243,7 @@ describe('a gateway', () => {
     clearInterval(more);
     stop();
     expect(steps.at(-1)).toBe('resume gateway');
-    // the limit is far below 256, the maximum number of session orders
+    // the limit is far below 256, the maximum number of session orders for one session
     expect(steps.length).toBeLessThan(200);
   });
 

@@ -16,7 +16,7 @@ import type { Condition, Way } from './cells.ts';
 
 export const POD = 'load';
 const LOOPS_PER_PROCESSOR = 2;
-/** Time after which a load loop exits. It exits earlier if its parent process exits. */
+/** Time after which a load loop exits. A loop exits earlier if its parent process exits. */
 const LOOP_MS = 3_600_000;
 const SLOW_SYNC_MS = '40';
 const SMALL_BUFFER = ['--output-buffer-memory', '1MiB', '--output-buffer-disk', '0'];

@@ -77,7 +77,7 @@ export function layNetwork(
   for (const [setting, value] of [
     ['ipv4/ip_forward', '1'],
     ['ipv6/conf/all/forwarding', '1'],
-    // The node must not send redirects to pods.
+    // The Kubernetes node must not send ICMP redirects to pods.
     ['ipv4/conf/all/send_redirects', '0'],
     [`ipv4/conf/${BRIDGE}/send_redirects`, '0'],
   ] as const) {

@@ -39,7 +39,7 @@ async function put(name: string, text: string): Promise<void> {
   await store.putDocument(`.reviews/${name}`, Buffer.from(text));
 }
 
-/** Stores a signed change of `ID`. */
+/** Stores a signed change of the review of the recording `ID`. */
 async function putSigned(document: string, change: object, key = KEY): Promise<void> {
   const value = { recording: ID, document, at: AT, by: 'c', ...change };
   await put(`${ID}/${document}`, encodeStatement('review', value, key));
