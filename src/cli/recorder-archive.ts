@@ -143,6 +143,8 @@ const LISTED = RECORDING_SCHEMA.extend({
 type ListedPart = z.infer<typeof LISTED>;
 const LISTED_PAGE = z.object({ recordings: z.array(LISTED), next: z.string().nullish() });
 const PAGE_SIZE = 500;
+/** Maximum size of the list in a joined archive, in bytes: about 200,000 recordings. The list stays in memory. */
+const MAX_LIST_BYTES = 128 * 1024 * 1024;
 
 /** Returns the content of a recorder, for a joined archive of several stores and recorders. */
 export function remoteOfRecorder(
@@ -151,9 +153,14 @@ export function remoteOfRecorder(
 ): () => Promise<readonly RemoteRecording[]> {
   return async () => {
     const found: RemoteRecording[] = [];
+    let left = MAX_LIST_BYTES;
+    const tooLarge = (): Error => unreachable(base, 'the list is too large: read only this recorder');
     for (let cursor: string | undefined, first = true; first || cursor !== undefined; first = false) {
       const query = { limit: String(PAGE_SIZE), ...(cursor === undefined ? {} : { cursor }) };
-      const page = await fetchJson(base, 'recordings', query, signal, LISTED_PAGE);
+      const response = await requestApi(base, 'recordings', query, signal);
+      const text = await readBounded(readBody(response, base, signal), left, tooLarge);
+      left -= text.length;
+      const page = decodeDocument(jsonOrUndefined(textOf(text)), base, LISTED_PAGE);
       for (const recording of page.recordings) {
         const key = parseRecordingId(recording.id);
         if (key === undefined) throw notARecorder(base);

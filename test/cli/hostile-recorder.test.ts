@@ -196,6 +196,28 @@ describe('a hostile recorder', () => {
     expect(ran.stderr).toContain(status === 200 ? 'the response is too large' : 'it answered 500');
   });
 
+  it('gets a sentence for a list without an end', async () => {
+    const { key, state, startedAt } = {
+      key: `${ID}.cast`,
+      state: 'completed',
+      startedAt: '2026-01-02T03:04:05Z',
+    };
+    const listed = {
+      ...recording(ID),
+      key,
+      state,
+      startedAt,
+      kind: 'exec',
+      result: undefined,
+      command: 'x'.repeat(64 * 1024 ** 2),
+    };
+    let pages = 0;
+    respond = () => ({ body: { recordings: [listed], next: `page ${(pages += 1)}` } });
+    const ran = await run(['ls', '--store', folder, '--recorder', base]);
+    expect(ran.stderr).toMatch(/^tailcast: the recorder .*the list is too large.*RECORDER_UNREACHABLE/ms);
+    expect(pages).toBeLessThan(10);
+  });
+
   it.each([
     ['not JSON', HOSTILE],
     ['an unexpected shape', { recordings: HOSTILE, sessions: HOSTILE, state: HOSTILE }],

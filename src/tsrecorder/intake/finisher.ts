@@ -2,6 +2,7 @@
  * Moves finished uploads from the spool into the store. Retries each upload until the store has it. A spool is deleted
  * only after the store has the recording; until then the recording is listed and served from the spool.
  */
+import { randomInt } from 'node:crypto';
 import { open, type FileHandle } from 'node:fs/promises';
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
@@ -137,7 +138,7 @@ async function store(
   const { part, isWhole } = placeOf(upload);
   const mark = markOf(upload.meta.nodeId, part.session);
   let key: RecordingKey = upload.meta;
-  for (;;) {
+  for (let conflicts = 1; ; conflicts += 1) {
     const recording = { ...described, id: recordingId(key), key: recordingKey(key) };
     const document = encodeSidecar(
       {
@@ -170,7 +171,7 @@ async function store(
       break;
     } catch (error) {
       if (!(error instanceof TailcastError) || error.code !== 'UPLOAD_CONFLICT') throw error;
-      key = nextKey(key);
+      key = nextKey(key, conflicts);
     }
   }
   const kept = await into.stat(key, 'cast');
@@ -218,12 +219,20 @@ export function describePart(meta: SpoolMeta): SessionPart {
   return { session, number, offset, headerBytes, headerEnd, ...neighbours };
 }
 
+/** Number of conflicts after which the next key is random. */
+const MAX_ORDERLY_CONFLICTS = 4;
+/** Maximum difference between a random key and the key before it, in nanoseconds. */
+const MAX_STEP_NS = 1_000_000;
+
 /**
- * Returns a key with a time that is one nanosecond later. Used if the store already has a recording with the given
- * key, for example a copy.
+ * Returns a key with a slightly later time. Used if the store already has a recording with the given key, for example
+ * a copy. The step is one nanosecond, and random after some conflicts, because an attacker may have occupied the
+ * following keys. If the recorder crashes after it has stored a recording with a random key, it stores the recording
+ * twice.
  */
-function nextKey(key: RecordingKey): RecordingKey {
-  return { nodeId: key.nodeId, time: formatTime((parseTime(key.time) ?? 0n) + 1n) };
+function nextKey(key: RecordingKey, conflicts: number): RecordingKey {
+  const step = conflicts < MAX_ORDERLY_CONFLICTS ? 1 : randomInt(1, MAX_STEP_NS);
+  return { nodeId: key.nodeId, time: formatTime((parseTime(key.time) ?? 0n) + BigInt(step)) };
 }
 
 /**

@@ -68,6 +68,24 @@ describe('storing finished recordings', () => {
     ]);
   });
 
+  it('finds a free key soon if an attacker has occupied the next million keys', async () => {
+    const directory = await mkdtemp(join(tmpdir(), 'tsrecorder-store-'));
+    const disk = await createDiskStore(directory);
+    const clock = { now: () => 1_785_325_858_000, monotonic: () => performance.now() };
+    const tried: string[] = [];
+    const finish: typeof disk.finish = async (upload) => {
+      tried.push(upload.key.time);
+      if (tried.length > 1000) throw new TailcastError('STORE_FAILED', 'too many attempts');
+      if (upload.key.time < '2026-07-29T11:50:58.001Z') throw new TailcastError('UPLOAD_CONFLICT');
+      await disk.finish(upload);
+    };
+    await using rig = await createRig({ store: { ...disk, finish }, clock }, directory);
+    await uploadWhole(rig.recorder, BODY);
+    expect(await rig.list()).toMatchObject([{ state: 'completed', trust: 'verified' }]);
+    expect(tried.length).toBeLessThan(1000);
+    expect(new Set(tried).size).toBe(tried.length);
+  });
+
   it('keeps the key if an earlier attempt stored the recording with another sidecar', async () => {
     const directory = await mkdtemp(join(tmpdir(), 'tsrecorder-store-'));
     const disk = await createDiskStore(directory);
