@@ -7,7 +7,7 @@ import { openStoreForTool, type StoreConfig } from '../compose/recorder-store.ts
 import type { CommandContext } from '../config/command-context.ts';
 import type { RecorderConfig } from '../config/recorder.ts';
 import { TailcastError } from '../errors.ts';
-import { holdRecording, releaseRecording, type HoldSigner } from '../tsrecorder/evidence/holds.ts';
+import { changeHold, type HoldSigner } from '../tsrecorder/evidence/holds.ts';
 import {
   keysById,
   loadPublicKeys,
@@ -75,14 +75,14 @@ async function manage(
   if (Array.isArray(hold) && signer !== undefined) {
     if (typeof reason !== 'string') throw new TailcastError('USAGE', 'say why with --reason');
     for (const id of await idsOf(hold, store, context)) {
-      await holdRecording(store, id, reason, signer);
+      await changeHold(store, id, { kind: 'held', reason }, signer);
       await note(`hold set: ${id}`);
     }
   }
   if (Array.isArray(release) && signer !== undefined) {
     const why = typeof reason === 'string' ? reason : '';
     for (const id of await idsOf(release, store, context)) {
-      await releaseRecording(store, id, why, signer);
+      await changeHold(store, id, { kind: 'released', reason: why }, signer);
       await note(`hold released: ${id}`);
     }
   }

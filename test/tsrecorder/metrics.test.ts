@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { Registry } from 'prom-client';
 import { describe, expect, it } from 'vitest';
 import { TailcastError } from '../../src/errors.ts';
-import { holdRecording } from '../../src/tsrecorder/evidence/holds.ts';
+import { changeHold } from '../../src/tsrecorder/evidence/holds.ts';
 import { createDiskStore } from '../../src/tsrecorder/store/disk.ts';
 import {
   createRig,
@@ -206,7 +206,12 @@ describe('the metrics of a recorder', () => {
     await using rig = await createRig();
     await uploadWhole(rig.recorder, HEADER + LINE);
     const [{ id } = { id: '' }] = await rig.list();
-    await holdRecording(await createDiskStore(rig.directory), id, 'case 17', await holdSigner(rig));
+    await changeHold(
+      await createDiskStore(rig.directory),
+      id,
+      { kind: 'held', reason: 'case 17' },
+      await holdSigner(rig),
+    );
     const timing = { listRefreshMs: 0, retentionMs: 10 };
     await using again = await rig.restart({ registry, timing, retention: { maxBytes: 1 } });
     const overQuota = (): Promise<number | undefined> => valueOf(registry, 'tailcast_recorder_over_quota');

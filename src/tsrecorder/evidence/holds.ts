@@ -91,29 +91,12 @@ export interface HoldSigner {
 }
 
 /**
- * Protects a recording and all parts of its session from removal. An existing hold stays unchanged.
+ * Protects a recording and all parts of its session from removal, or ends that protection. An existing hold stays
+ * unchanged.
+ *
  * @throws TailcastError `RECORDING_UNKNOWN`, `USAGE`
  */
-export function holdRecording(
-  store: HoldStore,
-  id: string,
-  reason: string,
-  signer: HoldSigner,
-): Promise<void> {
-  return changeHold(store, id, { kind: 'held', reason }, signer);
-}
-
-/** Ends the hold of a recording and of all parts of its session. @throws TailcastError `RECORDING_UNKNOWN`, `USAGE` */
-export function releaseRecording(
-  store: HoldStore,
-  id: string,
-  reason: string,
-  signer: HoldSigner,
-): Promise<void> {
-  return changeHold(store, id, { kind: 'released', reason }, signer);
-}
-
-async function changeHold(
+export async function changeHold(
   store: HoldStore,
   id: string,
   change: Pick<HoldChange, 'kind' | 'reason'>,

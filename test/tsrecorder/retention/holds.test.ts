@@ -6,10 +6,9 @@ import type { RecorderOptions } from '../../../src/compose/recorder-options.ts';
 import { TailcastError } from '../../../src/errors.ts';
 import {
   createLoggedHolds,
-  holdRecording,
+  changeHold,
   holdsInLogs,
   readHolds,
-  releaseRecording,
   type HoldChange,
 } from '../../../src/tsrecorder/evidence/holds.ts';
 import { generateSigningKey, type PublicKey } from '../../../src/tsrecorder/evidence/signing-key.ts';
@@ -55,7 +54,7 @@ async function heldRig() {
   const [other = '', held = ''] = (await rig.list()).map(({ id }) => id);
   const store = await createDiskStore(rig.directory);
   const signer = await holdSigner(rig);
-  await holdRecording(store, held, 'case 17', signer);
+  await changeHold(store, held, { kind: 'held', reason: 'case 17' }, signer);
   const statement = await store.readDocument(`.holds/${held}`);
   await untilLogged(store, held, 'held');
   return { rig, store, signer, held, other, statement: statement! };
@@ -103,21 +102,23 @@ describe('a hold', () => {
     const [{ id } = { id: '' }] = await rig.list();
     const store = await createDiskStore(rig.directory);
     const signer = await holdSigner(rig);
-    await holdRecording(store, id, 'first', signer);
-    await holdRecording(store, id, 'second', signer);
+    await changeHold(store, id, { kind: 'held', reason: 'first' }, signer);
+    await changeHold(store, id, { kind: 'held', reason: 'second' }, signer);
     const [name = ''] = await store.listDocuments('.holds/');
     expect(Buffer.from((await store.readDocument(name)) ?? []).toString()).toContain('first');
     await store.removeDocument(name);
     const error = new TailcastError('STORE_FAILED', 'x');
     const failing = { ...store, replaceDocument: () => Promise.reject(error) };
-    await expect(holdRecording(failing, id, 'x', signer)).rejects.toBe(error);
-    await expect(holdRecording(store, id, 'x'.repeat(1001), signer)).rejects.toThrow('1000 characters');
+    await expect(changeHold(failing, id, { kind: 'held', reason: 'x' }, signer)).rejects.toBe(error);
+    await expect(changeHold(store, id, { kind: 'held', reason: 'x'.repeat(1001) }, signer)).rejects.toThrow(
+      '1000 characters',
+    );
   });
 
   it('and its release are in the signed log', async () => {
     const { rig, store, signer, held } = await heldRig();
     await using _rig = rig;
-    await releaseRecording(store, held, 'case closed', signer);
+    await changeHold(store, held, { kind: 'released', reason: 'case closed' }, signer);
     await untilLogged(store, held, 'released');
     expect(await logged(store, held)).toMatchObject({ reason: 'case closed' });
     const keys = [signer.key.public];
@@ -131,9 +132,9 @@ describe('a hold', () => {
     await untilLogged(store, held, 'held');
     // No recorder runs during these changes.
     await rig.recorder.close();
-    await releaseRecording(store, held, 'first case closed', signer);
+    await changeHold(store, held, { kind: 'released', reason: 'first case closed' }, signer);
     const release = (await store.readDocument(`.holds/${held}`))!;
-    await holdRecording(store, held, 'second case', signer);
+    await changeHold(store, held, { kind: 'held', reason: 'second case' }, signer);
     await store.replaceDocument(`.holds/${held}`, release);
     expect(await shownIn(store, [signer.key.public])).toEqual([[held, 'missing']]);
     const { findings } = await verifyStore({
@@ -164,17 +165,17 @@ describe('a hold', () => {
     await rig.recorder.close();
     const key = generateSigningKey();
     const stranger = { key, trusted: new Map([[key.public.id, key.public]]), nowMs: Date.now() };
-    await releaseRecording(store, held, 'x', stranger);
+    await changeHold(store, held, { kind: 'released', reason: 'x' }, stranger);
     await using again = await rig.restart(expiring(new Registry()));
     expect(await leftIn(again, other)).toEqual([held]);
   });
 
   it('stays after an attacker restores the release of an earlier hold', async () => {
     const { rig, store, signer, held, other } = await heldRig();
-    await releaseRecording(store, held, 'first case closed', signer);
+    await changeHold(store, held, { kind: 'released', reason: 'first case closed' }, signer);
     const release = await store.readDocument(`.holds/${held}`);
     await untilLogged(store, held, 'released');
-    await holdRecording(store, held, 'second case', signer);
+    await changeHold(store, held, { kind: 'held', reason: 'second case' }, signer);
     await untilLogged(store, held, 'held');
     await rig.recorder.close();
     await store.replaceDocument(`.holds/${held}`, release!);
@@ -186,7 +187,7 @@ describe('a hold', () => {
 
   it('does not come back when an attacker restores it after its release', async () => {
     const { rig, store, signer, held, statement } = await heldRig();
-    await releaseRecording(store, held, 'case closed', signer);
+    await changeHold(store, held, { kind: 'released', reason: 'case closed' }, signer);
     await untilLogged(store, held, 'released');
     await rig.recorder.close();
     await store.replaceDocument(`.holds/${held}`, statement);
@@ -198,10 +199,10 @@ describe('a hold', () => {
   it('starts again after an attacker restores an earlier hold that was released', async () => {
     const { rig, store, signer, held, other, statement } = await heldRig();
     const ahead = { ...signer, nowMs: Date.now() + 3_600_000 };
-    await releaseRecording(store, held, 'first case closed', ahead);
+    await changeHold(store, held, { kind: 'released', reason: 'first case closed' }, ahead);
     await untilLogged(store, held, 'released');
     await store.replaceDocument(`.holds/${held}`, statement);
-    await holdRecording(store, held, 'second case', signer);
+    await changeHold(store, held, { kind: 'held', reason: 'second case' }, signer);
     await untilLogged(store, held, 'held');
     expect(await logged(store, held)).toMatchObject({ reason: 'second case' });
     await using again = await rig.restart(expiring(new Registry()));
@@ -267,7 +268,7 @@ describe('a hold', () => {
     expect(await leftIn(again, other)).toEqual([held]);
     await again.recorder.close();
     await using third = await rig.restart({ ...expiring(new Registry()), evidenceKey });
-    await releaseRecording(store, held, 'closed', { ...signer, nowMs: Date.now() });
+    await changeHold(store, held, { kind: 'released', reason: 'closed' }, { ...signer, nowMs: Date.now() });
     await until(async () => ((await third.list()).length === 0 ? true : undefined));
     await rm(evidenceKey);
   });
@@ -282,7 +283,7 @@ describe('a hold', () => {
     if (isThere) await proceed();
     const [{ id } = { id: '' }] = await rig.list();
     const signer = await holdSigner(rig);
-    await holdRecording(store, id, 'case 17', signer);
+    await changeHold(store, id, { kind: 'held', reason: 'case 17' }, signer);
     if (!isThere) await proceed();
     await uploadWhole(rig.recorder, HEADER.replace('sh -i', 'other'));
     const other = (await rig.list()).find(({ command }) => command === 'other')?.id ?? '';
@@ -292,7 +293,12 @@ describe('a hold', () => {
     expect(await store.list()).toHaveLength(2);
     expect(await shownIn(store, [signer.key.public])).toHaveLength(2);
     expect(await store.listDocuments('.holds/')).toHaveLength(isThere ? 2 : 1);
-    await releaseRecording(store, id, 'case closed', { ...signer, nowMs: Date.now() });
+    await changeHold(
+      store,
+      id,
+      { kind: 'released', reason: 'case closed' },
+      { ...signer, nowMs: Date.now() },
+    );
     await until(async () => ((await store.list()).length === 0 ? true : undefined));
   });
 
@@ -308,7 +314,7 @@ describe('a hold', () => {
     await until(async () => ((await unproven(registry)) === 1 ? true : undefined));
     expect((await again.list()).map((recording) => recording.id)).toEqual([id]);
     expect(await shownIn(store, [signer.key.public])).toEqual([[id, 'unproven']]);
-    await releaseRecording(store, id, 'nobody asked for it', signer);
+    await changeHold(store, id, { kind: 'released', reason: 'nobody asked for it' }, signer);
     await until(async () => ((await again.list()).length === 0 ? true : undefined));
     await until(async () => ((await unproven(registry)) === 0 ? true : undefined));
   });
@@ -340,7 +346,7 @@ describe('a hold', () => {
     expect((await read()).get(held)).toMatchObject({ kind: 'held' });
     const first = reads.length;
     reads.length = 0;
-    await releaseRecording(store, held, 'closed', signer);
+    await changeHold(store, held, { kind: 'released', reason: 'closed' }, signer);
     expect((await read()).get(held)).toMatchObject({ kind: 'released' });
     expect(first).toBeGreaterThan(300);
     expect(reads.length).toBe(101);

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
-import { holdRecording, releaseRecording } from '../../../src/tsrecorder/evidence/holds.ts';
+import { changeHold } from '../../../src/tsrecorder/evidence/holds.ts';
 import { verifyStore } from '../../../src/tsrecorder/evidence/verify-store.ts';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import {
@@ -275,10 +275,10 @@ describe('retention of a recorder', () => {
     const [, two, one] = await rig.list();
     const store = await createDiskStore(rig.directory);
     const signer = await holdSigner(rig);
-    await holdRecording(store, two!.id, 'case 17', signer);
-    await expect(holdRecording(store, 'nX_2026-07-29T11:50:58Z', 'none', signer)).rejects.toThrow(
-      'no such recording',
-    );
+    await changeHold(store, two!.id, { kind: 'held', reason: 'case 17' }, signer);
+    await expect(
+      changeHold(store, 'nX_2026-07-29T11:50:58Z', { kind: 'held', reason: 'none' }, signer),
+    ).rejects.toThrow('no such recording');
     const later = { now: () => Date.now() + 10 * 86_400_000, monotonic: () => performance.now() };
     const policy = {
       clock: later,
@@ -296,7 +296,7 @@ describe('retention of a recorder', () => {
     expect((await readdir(node)).toSorted()).toEqual(
       ['.cast', '.json'].map((suffix) => two!.id.slice(12) + suffix),
     );
-    await releaseRecording(store, two!.id, 'closed', signer);
+    await changeHold(store, two!.id, { kind: 'released', reason: 'closed' }, signer);
     await until(async () => ((await again.list()).length === 0 ? true : undefined));
     await again.recorder.close();
     const report = await verifyStore({ store, keys: [], checkpoint: [], nowMs: Date.now() + 86_400_000 });

@@ -5,7 +5,7 @@
 import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { holdRecording, releaseRecording } from '../../../src/tsrecorder/evidence/holds.ts';
+import { changeHold } from '../../../src/tsrecorder/evidence/holds.ts';
 import { indexDirectory } from '../../../src/tsrecorder/search/recorder-search.ts';
 import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
 import { runCommand as run } from '../../support/run-command.ts';
@@ -76,7 +76,7 @@ it('held recordings stay searchable, and removed ones disappear from results and
   const [gone, held] = (await found(rig, 'needle', 2)).map(({ recording }) => recording.id);
   await ready(rig, 2);
   const store = await createDiskStore(rig.directory);
-  await holdRecording(store, held!, 'asked for', await holdSigner(rig));
+  await changeHold(store, held!, { kind: 'held', reason: 'asked for' }, await holdSigner(rig));
   const before = await bytesOfIndex(rig);
   for (const word of ['heldcanary', 'gonecanary']) expect(before, word).toContain(word);
   now = startedAt + 7_200_000;
@@ -89,7 +89,7 @@ it('held recordings stay searchable, and removed ones disappear from results and
   await until(async () => ((await bytesOfIndex(rig)).includes('gonecanary') ? undefined : true));
   const hit = (await search(rig, 'heldcanary'))?.[0]?.hits[0]?.text;
   expect([hit, (await bytesOfIndex(rig)).includes('heldcanary')]).toEqual(['needle heldcanary', true]);
-  await releaseRecording(store, held!, '', await holdSigner(rig));
+  await changeHold(store, held!, { kind: 'released', reason: '' }, await holdSigner(rig));
   await until(async () => ((await rig.list()).length === 0 ? true : undefined));
   expect(await search(rig, 'heldcanary')).toEqual([]);
   await ready(rig, 0);
