@@ -151,33 +151,24 @@ export function testMessage(
   return { id, body: JSON.stringify(body) };
 }
 
-function describe(
-  {
-    id,
-    state,
-    result,
-    trust,
-    startedAt,
-    kind,
-    source,
-    cluster,
-    kubernetes,
-    durationSeconds,
-    command,
-  }: Recording,
-  text: boolean,
-): Record<string, unknown> {
+/** Fields of a recording in a message. */
+const DESCRIBED = [
+  'id',
+  'state',
+  'result',
+  'trust',
+  'startedAt',
+  'kind',
+  'source',
+  'cluster',
+  'kubernetes',
+  'durationSeconds',
+] as const;
+
+function describe(recording: Recording, text: boolean): Record<string, unknown> {
+  const { command } = recording;
   return {
-    id,
-    state,
-    result,
-    trust,
-    startedAt,
-    kind,
-    source,
-    cluster,
-    kubernetes,
-    durationSeconds,
+    ...Object.fromEntries(DESCRIBED.map((name) => [name, recording[name]])),
     command: command === undefined || !text ? undefined : replaceSecrets(command),
   };
 }
