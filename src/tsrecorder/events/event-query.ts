@@ -1,40 +1,42 @@
 /** Finds events in stored and pending batches, newest first. */
+import { z } from 'zod';
 import { TailcastError } from '../../errors.ts';
 import type { Trust } from '../../wire/recorder-api/recording-status.ts';
 import { batchPrefix, batchTime, MAX_BATCH_BYTES, readBatch } from '../evidence/signed-batch.ts';
 import type { PublicKey } from '../evidence/signing-key.ts';
+import { QUERY_LIMIT, QUERY_TEXT, QUERY_TIME } from '../library/catalog-query.ts';
 import { readJsonObject, spliceMembers, type JsonObjectText } from '../library/json-members.ts';
 import { createLoopTurns, type LoopTurns } from '../../async/loop-turns.ts';
 import { listLimited, OVERSIZED, readLimited, type DocumentStore } from '../store/document-store.ts';
 import type { EventBatches } from './event-batches.ts';
 
 /**
- * Filters for events. `text` must be a substring of the event's JSON. Each other filter must equal a value of the
- * event.
+ * Query parameters of a list of events. `text` must be a substring of the event's JSON. Each other filter must equal a
+ * value of the event.
  */
-export interface EventQuery {
-  readonly text?: string;
-  readonly type?: string;
+export const EVENT_QUERY = z.strictObject({
+  limit: QUERY_LIMIT,
+  /** `next` of the previous page. */
+  cursor: QUERY_TEXT,
+  text: QUERY_TEXT,
+  type: QUERY_TEXT,
   /** Login of the caller, or a tag of the caller's tailnet node. */
-  readonly user?: string;
+  user: QUERY_TEXT,
   /** Name or id of the source or destination tailnet node. */
-  readonly node?: string;
-  readonly cluster?: string;
-  readonly namespace?: string;
-  readonly resource?: string;
-  readonly verb?: string;
-  readonly name?: string;
+  node: QUERY_TEXT,
+  cluster: QUERY_TEXT,
+  namespace: QUERY_TEXT,
+  resource: QUERY_TEXT,
+  verb: QUERY_TEXT,
+  name: QUERY_TEXT,
+  /** Time range: `from` is inclusive (default: 31 days ago), `to` is exclusive (default: now). */
+  from: QUERY_TIME,
+  to: QUERY_TIME,
+});
+
+export interface EventQuery extends Readonly<z.output<typeof EVENT_QUERY>> {
   /** Recording that a viewer accessed. */
   readonly recording?: string;
-  /**
-   * Time range in nanoseconds since the epoch: `from` is inclusive (default: 31 days ago), `to` is exclusive (default:
-   * now).
-   */
-  readonly from?: bigint;
-  readonly to?: bigint;
-  readonly limit: number;
-  /** `next` of the previous page. */
-  readonly cursor?: string;
 }
 
 export interface EventPage {

@@ -1,65 +1,94 @@
 /** Filters for a list of recordings. Pure functions. */
-import type { ListSort } from '../../search/search-index.ts';
-import type { Recording, RecordingKind } from '../../wire/recorder-api/recording.ts';
-import {
-  searchedResult,
-  type RecordingResult,
-  type RecordingState,
-  type TrustLevel,
-} from '../../wire/recorder-api/recording-status.ts';
+import { z } from 'zod';
+import { LIST_SORTS } from '../../search/search-index.ts';
+import type { Recording } from '../../wire/recorder-api/recording.ts';
+import { RECORDING_STATES, searchedResult, TRUST_LEVELS } from '../../wire/recorder-api/recording-status.ts';
+import { parseTime } from '../store/key.ts';
+import { RESULT_SCHEMA } from './sidecar.ts';
+
+/** Text of a filter. */
+export const QUERY_TEXT = z.string().max(1000).exactOptional();
+
+/** RFC 3339 time of a filter. The value is in nanoseconds since the epoch. */
+export const QUERY_TIME = z
+  .string()
+  .transform((value, context) => {
+    const nanoseconds = parseTime(value);
+    if (nanoseconds !== undefined) return nanoseconds;
+    context.addIssue('is not an RFC 3339 time in UTC');
+    return z.NEVER;
+  })
+  .exactOptional();
+
+/** Number of entries of one page. */
+export const QUERY_LIMIT = z.coerce.number().int().min(1).max(500).default(50);
 
 /**
- * Filters for a list of recordings. The filter `text` matches substrings. All other filters must equal a value of the
- * recording.
+ * Query parameters of a list of recordings. The filter `text` matches substrings. All other filters must equal a value
+ * of the recording.
  */
-export interface CatalogQuery {
+export const CATALOG_QUERY = z.strictObject({
+  limit: QUERY_LIMIT,
+  /** `next` of the previous page, from a list with the same sort order. */
+  cursor: QUERY_TEXT,
   /**
    * Case-insensitive substring of: command, user, tags, tailnet nodes, cluster, namespace, pod, container, id, problem,
    * result, or trust reason.
    */
-  readonly text?: string;
+  text: QUERY_TEXT,
   /** Name or id of the source or destination tailnet node. */
-  readonly node?: string;
-  readonly user?: string;
-  readonly tag?: string;
-  readonly cluster?: string;
-  readonly namespace?: string;
-  readonly pod?: string;
-  readonly container?: string;
-  readonly kind?: RecordingKind;
-  readonly state?: RecordingState;
-  readonly result?: RecordingResult;
-  readonly trust?: TrustLevel;
-  /** Time range in nanoseconds since the epoch: `from` is inclusive, `to` is exclusive. */
-  readonly from?: bigint;
-  readonly to?: bigint;
+  node: QUERY_TEXT,
+  user: QUERY_TEXT,
+  tag: QUERY_TEXT,
+  cluster: QUERY_TEXT,
+  namespace: QUERY_TEXT,
+  pod: QUERY_TEXT,
+  container: QUERY_TEXT,
+  kind: z.enum(['exec', 'attach', 'ssh', 'unknown']).exactOptional(),
+  state: z.enum(RECORDING_STATES).exactOptional(),
+  result: RESULT_SCHEMA.exactOptional(),
+  trust: z.enum(TRUST_LEVELS).exactOptional(),
+  /** Time range: `from` is inclusive, `to` is exclusive. */
+  from: QUERY_TIME,
+  to: QUERY_TIME,
   /** Sort order. Default: newest. All sort orders except `newest` require an index. */
-  readonly sort?: ListSort;
-  readonly limit: number;
-  /** `next` of the previous page, from a list with the same sort order. */
-  readonly cursor?: string;
-}
+  sort: z.enum(LIST_SORTS).exactOptional(),
+});
+export type CatalogQuery = Readonly<z.output<typeof CATALOG_QUERY>>;
+
+/** Filters that compare whole values. */
+export const FILTERS = [
+  'node',
+  'user',
+  'tag',
+  'cluster',
+  'namespace',
+  'pod',
+  'container',
+  'kind',
+  'state',
+  'result',
+  'trust',
+] as const;
 
 /** True if a recording matches all filters except the time range. */
 export function matches(recording: Recording, query: CatalogQuery): boolean {
   const { source, destination, cluster, kubernetes, kind, state, result, trust } = recording;
-  const nodes = [source.node, source.nodeId, destination.node, destination.nodeId];
-  const filters: readonly (readonly [wanted: string | undefined, found: readonly (string | undefined)[]])[] =
-    [
-      [query.node, nodes],
-      [query.user, [source.user]],
-      [query.tag, source.tags ?? []],
-      [query.cluster, [cluster]],
-      [query.namespace, [kubernetes?.namespace]],
-      [query.pod, [kubernetes?.pod]],
-      [query.container, [kubernetes?.container]],
-      [query.kind, [kind]],
-      [query.state, [state]],
-      [query.result, [result]],
-      [query.trust, [trust]],
-    ];
+  const found: Readonly<Record<(typeof FILTERS)[number], readonly (string | undefined)[]>> = {
+    node: [source.node, source.nodeId, destination.node, destination.nodeId],
+    user: [source.user],
+    tag: source.tags ?? [],
+    cluster: [cluster],
+    namespace: [kubernetes?.namespace],
+    pod: [kubernetes?.pod],
+    container: [kubernetes?.container],
+    kind: [kind],
+    state: [state],
+    result: [result],
+    trust: [trust],
+  };
   return (
-    filters.every(([wanted, found]) => wanted === undefined || found.includes(wanted)) &&
+    FILTERS.every((name) => query[name] === undefined || found[name].includes(query[name])) &&
     containsText(recording, query.text)
   );
 }

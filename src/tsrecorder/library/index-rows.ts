@@ -8,7 +8,7 @@ import type { ViewerTerm, ViewerTerms } from '../../search/viewer-terms.ts';
 import { decodeRecording, type Recording } from '../../wire/recorder-api/recording.ts';
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
-import type { CatalogQuery } from './catalog-query.ts';
+import { FILTERS, type CatalogQuery } from './catalog-query.ts';
 import type { Listing } from './listing.ts';
 import { isWithin, newestFirst, type Scope, type ScopeIndex } from './scope.ts';
 import type { SessionIndex } from './session-index.ts';
@@ -192,20 +192,8 @@ const RECORDING = z.custom<Recording>((value) => decodeRecording(value) !== unde
 
 /** Returns the index query for a list, or undefined if the index does not support a filter of the list. */
 export function askOf(query: CatalogQuery, scope: Scope): ListAsk | undefined {
-  const { node, user, tag, cluster, namespace: ns, pod, container, kind, text = '', from, to } = query;
-  const fields: readonly (readonly [FieldTerm['field'], string | undefined])[] = [
-    ['node', node],
-    ['user', user],
-    ['tag', tag],
-    ['cluster', cluster],
-    ['ns', ns],
-    ['pod', pod],
-    ['container', container],
-    ['kind', kind],
-    ['state', query.state],
-    ['result', query.result],
-    ['trust', query.trust],
-  ];
+  const { text = '', from, to } = query;
+  const fields = FILTERS.map((name) => [name === 'namespace' ? 'ns' : name, query[name]] as const);
   if (fields.some(([, value]) => value === '')) return undefined;
   const clauses = fields.flatMap(([name, value]) => (value === undefined ? [] : [[termOf(name, value)]]));
   return {

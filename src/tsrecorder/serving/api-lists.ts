@@ -2,76 +2,23 @@
 import type { Reviews } from '../evidence/reviews.ts';
 import { withReviews } from './api-reviews.ts';
 import type { FastifyInstance } from 'fastify';
-import { z } from 'zod';
-import { RECORDING_STATES, TRUST_LEVELS } from '../../wire/recorder-api/recording-status.ts';
-import { RESULT_SCHEMA } from '../library/sidecar.ts';
 import { createLimiter } from '../../async/limiter.ts';
 import { TailcastError } from '../../errors.ts';
-import type { CatalogQuery } from '../library/catalog-query.ts';
+import { CATALOG_QUERY } from '../library/catalog-query.ts';
 import type { Catalog } from '../library/catalog.ts';
 import { listedRecording } from '../library/listed-recording.ts';
 import type { RecorderSearch } from '../search/recorder-search.ts';
-import type { EventQuery, EventSearch } from '../events/event-query.ts';
+import { EVENT_QUERY, type EventSearch } from '../events/event-query.ts';
 import type { Cursors } from './cursors.ts';
-import { LIST_SORTS } from '../../search/search-index.ts';
-import { parseTime } from '../store/key.ts';
 import type { ViewerAccess } from './viewer-access.ts';
 import { noRuleField, ownerOf } from './viewing.ts';
 import { parse, signalOf, viewerOf } from './api-requests.ts';
-
-const text = z.string().max(1000).exactOptional();
-
-const time = z
-  .string()
-  .transform((value, context) => {
-    const nanoseconds = parseTime(value);
-    if (nanoseconds !== undefined) return nanoseconds;
-    context.addIssue('is not an RFC 3339 time in UTC');
-    return z.NEVER;
-  })
-  .exactOptional();
-
-const listQuery = z.strictObject({
-  limit: z.coerce.number().int().min(1).max(500).default(50),
-  cursor: text,
-  text,
-  node: text,
-  user: text,
-  tag: text,
-  cluster: text,
-  namespace: text,
-  pod: text,
-  container: text,
-  kind: z.enum(['exec', 'attach', 'ssh', 'unknown']).exactOptional(),
-  state: z.enum(RECORDING_STATES).exactOptional(),
-  result: RESULT_SCHEMA.exactOptional(),
-  trust: z.enum(TRUST_LEVELS).exactOptional(),
-  from: time,
-  to: time,
-  sort: z.enum(LIST_SORTS).exactOptional(),
-}) satisfies z.ZodType<CatalogQuery>;
 
 /**
  * Limits of event searches, and of signature checks. The limits are low because each of these requests reads many bytes
  * from the store.
  */
 export const STORE_READ_LIMITS = { maxActive: 4, maxActivePerOwner: 2, maxWaiting: 16 };
-
-const eventQuery = z.strictObject({
-  limit: z.coerce.number().int().min(1).max(500).default(50),
-  cursor: text,
-  text,
-  type: text,
-  user: text,
-  node: text,
-  cluster: text,
-  namespace: text,
-  resource: text,
-  verb: text,
-  name: text,
-  from: time,
-  to: time,
-}) satisfies z.ZodType<EventQuery>;
 
 export interface ListsApiOptions {
   readonly catalog: Catalog;
@@ -108,7 +55,7 @@ export function addLists(
   });
   app.get('/api/v1/recordings', async (request, reply) => {
     const viewer = await viewerOf(access, request, reply);
-    const asked = parse(listQuery, request.query);
+    const asked = parse(CATALOG_QUERY, request.query);
     const { sort = 'newest' } = asked;
     // Use one cursor name per sort order, because a cursor is valid for only one sort order.
     const list = sort === 'newest' ? 'recordings' : `recordings ${sort}`;
@@ -126,7 +73,7 @@ export function addLists(
   app.get('/api/v1/events', async (request, reply) => {
     const viewer = await viewerOf(access, request, reply);
     if (access.scope(viewer) !== 'everything') throw new TailcastError('VIEW_REFUSED');
-    const query = openCursor('events', parse(eventQuery, request.query));
+    const query = openCursor('events', parse(EVENT_QUERY, request.query));
     const signal = signalOf(request, reply);
     const { events, next, skipped } = await eventShares.run(
       () => search.find(query, signal),
