@@ -5,7 +5,7 @@
 
 import { decodeRecording, type ListedRecording } from '../wire/recorder-api/recording.ts';
 import { TRANSCRIPT_VERSION, type TranscriptDocument } from '../search/transcript-document.ts';
-import { PLAY_INDEX_VERSION, type PlayIndex, type PlayIndexPending } from '../screen/play-index.ts';
+import { isPlayIndex, type PlayIndex, type PlayIndexPending } from '../screen/play-index.ts';
 import type { FacetValue, Facets, Hit, ListSort } from '../search/search-index.ts';
 import type { Review, ReviewChange } from '../wire/recorder-api/review.ts';
 import type { SavedSearches, SearchChange } from '../wire/recorder-api/saved-search.ts';
@@ -228,18 +228,6 @@ async function readBuilt<Document>(
   if (!response.ok) return isRecord(body) && body['code'] === 'RECORDER_BUSY' ? { progress: 0 } : undefined;
   if (isRecord(body) && typeof body['progress'] === 'number') return { progress: body['progress'] };
   return isDocument(body) ? body : undefined;
-}
-
-function isPlayIndex(body: unknown): body is PlayIndex {
-  return (
-    isRecord(body) &&
-    body['version'] === PLAY_INDEX_VERSION &&
-    typeof body['seconds'] === 'number' &&
-    Array.isArray(body['frames']) &&
-    Array.isArray(body['activity']) &&
-    Array.isArray(body['marks']) &&
-    typeof body['hidden'] === 'number'
-  );
 }
 
 /** Returns the thumbnails that already exist for the given recordings, keyed by recording id. */

@@ -2,7 +2,7 @@
  * The play index of a recording: keyframes, and the data of the timeline. The index is not evidence, because recorders
  * can derive it from the cast again.
  */
-
+import { isRecord } from '../wire/is-record.ts';
 import type { ThumbnailRows } from './thumbnail.ts';
 
 /** Version of this format. Recorders replace an index of another version. */
@@ -28,8 +28,7 @@ export interface KeyframeEntry {
  * `command`: the shell marked a command, or the text looks like a command. `part`: the session continued at another
  * recorder.
  */
-export const MARK_KINDS = ['command', 'resize', 'gap', 'part', 'marker', 'damage'] as const;
-export type MarkKind = (typeof MARK_KINDS)[number];
+export type MarkKind = 'command' | 'resize' | 'gap' | 'part' | 'marker' | 'damage';
 
 /** An event for the timeline. */
 export interface PlayMark {
@@ -71,6 +70,19 @@ export interface PlayIndex {
    * after this second.
    */
   readonly stoppedAt?: number;
+}
+
+/** True for a play index of this version, in a file or a response of a recorder. */
+export function isPlayIndex(body: unknown): body is PlayIndex {
+  return (
+    isRecord(body) &&
+    body['version'] === PLAY_INDEX_VERSION &&
+    typeof body['seconds'] === 'number' &&
+    Array.isArray(body['frames']) &&
+    Array.isArray(body['activity']) &&
+    Array.isArray(body['marks']) &&
+    typeof body['hidden'] === 'number'
+  );
 }
 
 /** Response of the recorder while it creates the index. */

@@ -193,20 +193,27 @@ export interface FacetValue {
   readonly count: number;
 }
 
-export interface Facets {
+/** Fields whose most common values are counted. */
+export const FACET_FIELDS = [
+  'user',
+  'cluster',
+  'ns',
+  'pod',
+  'node',
+  'tag',
+  'kind',
+  'state',
+  'result',
+  'trust',
+] as const;
+
+/** Most common values of each facet. */
+export type FacetValues = Readonly<Record<(typeof FACET_FIELDS)[number], readonly FacetValue[]>>;
+
+export interface Facets extends FacetValues {
   /** Number of sessions that were counted. `more` is true if further sessions match. */
   readonly counted: number;
   readonly more: boolean;
-  readonly user: readonly FacetValue[];
-  readonly cluster: readonly FacetValue[];
-  readonly ns: readonly FacetValue[];
-  readonly pod: readonly FacetValue[];
-  readonly node: readonly FacetValue[];
-  readonly tag: readonly FacetValue[];
-  readonly kind: readonly FacetValue[];
-  readonly state: readonly FacetValue[];
-  readonly result: readonly FacetValue[];
-  readonly trust: readonly FacetValue[];
 }
 
 export interface IndexStatus {

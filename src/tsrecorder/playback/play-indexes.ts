@@ -18,7 +18,12 @@ import { createLimiter } from '../../async/limiter.ts';
 import { settledWithin } from '../../async/with-timeout.ts';
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
-import { GROWING_STEP_BYTES, type PlayIndex, type PlayIndexPending } from '../../screen/play-index.ts';
+import {
+  GROWING_STEP_BYTES,
+  isPlayIndex,
+  type PlayIndex,
+  type PlayIndexPending,
+} from '../../screen/play-index.ts';
 import type { ThumbnailRows } from '../../screen/thumbnail.ts';
 import { makeDirectory } from '../files/durable-files.ts';
 import { readPart } from '../files/file-range.ts';
@@ -26,7 +31,6 @@ import type { CatalogEntry } from '../library/catalog-entry.ts';
 import { recordedOwner } from '../library/recorded-owner.ts';
 import { castBytes, readCast } from '../library/replay.ts';
 import type { KnownPlace } from '../../bundle/build-index.ts';
-import { playIndexSchema } from './play-index-schema.ts';
 import { createIndexThreads } from './index-threads.ts';
 
 export interface PlayIndexOptions {
@@ -96,7 +100,7 @@ const MAX_THUMBNAILS_IN_MEMORY = 2000;
 const SIDE_FILES = ['.frames', '.text'] as const;
 
 const storedIndex = z.object({
-  index: playIndexSchema,
+  index: z.custom<PlayIndex>(isPlayIndex),
   frameOffsets: z.array(z.number().int().nonnegative()),
 });
 

@@ -2,18 +2,19 @@
 import { z } from 'zod';
 import { hitOf } from '../../../search/hit.ts';
 import { QueryError, type Query } from '../../../search/query.ts';
-import type {
-  Facets,
-  Found,
-  FoundSession,
-  Hit,
-  IndexedSession,
-  ListAsk,
-  ListedSession,
-  ListedSessions,
-  ListPosition,
-  ListSort,
-  Page,
+import {
+  FACET_FIELDS,
+  type Facets,
+  type Found,
+  type FoundSession,
+  type Hit,
+  type IndexedSession,
+  type ListAsk,
+  type ListedSession,
+  type ListedSessions,
+  type ListPosition,
+  type ListSort,
+  type Page,
 } from '../../../search/search-index.ts';
 import type { ViewerTerms } from '../../../search/viewer-terms.ts';
 import { jsonOrUndefined } from '../../../wire/json-value.ts';
@@ -68,7 +69,6 @@ const DOCUMENTS = z.object({
   ),
 });
 const LISTED = z.object({ version: z.string(), recording: z.string(), searched: z.string() });
-const FACETS = ['user', 'cluster', 'ns', 'pod', 'node', 'tag', 'kind', 'state', 'result', 'trust'] as const;
 
 /** Executes queries with OpenSearch. */
 export class ServerIndexReader implements ReadingEngine {
@@ -134,7 +134,7 @@ export class ServerIndexReader implements ReadingEngine {
       ...(compiled.hasText ? { collapse: { field: 'order' } } : {}),
       size: MAX_FACETED + 1,
       _source: false,
-      docvalue_fields: FACETS,
+      docvalue_fields: FACET_FIELDS,
     });
     return countFacets(hits.map(({ fields }) => fields));
   }
