@@ -156,8 +156,8 @@ export async function openSessionEvidence(options: SessionEvidenceOptions): Prom
       const n = log.open.get(session.recording)?.n ?? start(session);
       await log.sync();
       const files = {
-        cast: withoutDigest(cast),
-        ...(notes === undefined ? {} : { notes: withoutDigest(notes) }),
+        cast: cast,
+        ...(notes === undefined ? {} : { notes: notes }),
       };
       const evidence = { format: 1, log: log.id, start: n, ...originOf(session), ...files } as const;
       return signSidecar(sidecar, evidence, key);
@@ -211,8 +211,4 @@ function originOf({ adopted }: SessionStart): Pick<SidecarEvidence, 'adopted'> {
 
 function sealOf({ bytes, blockBytes, chain }: LineSeal): Seal {
   return { bytes, blockBytes, chain };
-}
-
-function withoutDigest({ bytes, blockBytes, chain, blocks }: LineSeal): LineSeal {
-  return { bytes, blockBytes, chain, blocks };
 }

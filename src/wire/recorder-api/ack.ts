@@ -38,17 +38,7 @@ const ID = /^[a-z0-9-]{1,64}$/;
  *
  * @throws WireError `malformed` unless the ack is a whole number of bytes.
  */
-export function encodeAck({
-  ack = 0,
-  frames = 0,
-  error = '',
-  order,
-}: {
-  readonly ack?: number;
-  readonly frames?: number;
-  readonly error?: string;
-  readonly order?: SessionOrder;
-}): string {
+export function encodeAck({ ack = 0, frames = 0, error = '', order }: Partial<Ack>): string {
   if (!isByteCount(ack) || !isByteCount(frames))
     throw new WireError('malformed', 'an ack is a number of bytes');
   const kept = { ack: ack || undefined, frames: frames || undefined, error: error || undefined, order };

@@ -68,14 +68,14 @@ export function resultKind(result: string | undefined): (typeof RESULT_KINDS)[nu
   return RESULT_WORDS.find((word) => word === result) ?? 'unknown';
 }
 
-/** Returns the result as one line: `0`, `42`, `client disconnected`, or `failed to start: ` with the message. */
-export function resultText({
-  result,
-  resultMessage,
-}: {
+/** A {@link RecordedResult} whose result is not checked. */
+interface ResultTexts {
   readonly result?: string;
   readonly resultMessage?: string;
-}): string {
+}
+
+/** Returns the result as one line: `0`, `42`, `client disconnected`, or `failed to start: ` with the message. */
+export function resultText({ result, resultMessage }: ResultTexts): string {
   return result === 'failed to start' && resultMessage !== undefined
     ? `${result}: ${resultMessage}`
     : (result ?? '');
@@ -85,24 +85,20 @@ export function resultText({
  * Text of the result for text searches. Excludes exit codes, because there is a filter for them, and their
  * digits also occur in ids.
  */
-export function searchedResult(recording: {
-  readonly result?: string;
-  readonly resultMessage?: string;
-}): string | undefined {
+export function searchedResult(recording: ResultTexts): string | undefined {
   return exitCodeOf(recording.result) === undefined ? resultText(recording) : recording.resultMessage;
+}
+
+interface StateTexts {
+  readonly state: string;
+  readonly problem?: string | undefined;
 }
 
 /**
  * Returns the state and its reason. Most reasons already start with the state, such as
  * `session interrupted: …`.
  */
-export function stateText({
-  state,
-  problem,
-}: {
-  readonly state: string;
-  readonly problem?: string | undefined;
-}): string {
+export function stateText({ state, problem }: StateTexts): string {
   if (problem === undefined) return state;
   return problem.startsWith(`session ${state}`) ? problem.slice('session '.length) : `${state}: ${problem}`;
 }
@@ -111,14 +107,9 @@ export function stateText({
  * Returns notices for viewers: that the recording is incomplete, that its command did not start, or that the recording
  * differs from the signed one. Empty for all other recordings.
  */
-export function statusNotices(recording: {
-  readonly state: string;
-  readonly problem?: string;
-  readonly result?: string;
-  readonly resultMessage?: string;
-  readonly trust?: string;
-  readonly trustReason?: string;
-}): readonly string[] {
+export function statusNotices(
+  recording: StateTexts & ResultTexts & { readonly trust?: string; readonly trustReason?: string },
+): readonly string[] {
   const { state, problem, result, trust, trustReason } = recording;
   const isWhole = state === 'completed' || state === 'running';
   const notices = [
