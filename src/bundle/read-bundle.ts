@@ -4,18 +4,13 @@ import { decodeBase64 } from '../wire/base64.ts';
 import { chunksOf } from './stream-chunks.ts';
 import { BUNDLE_PIECE_BYTES, type BundleFile, type BundleManifest } from './bundle-format.ts';
 
-export interface BundleReader {
-  readonly manifest: BundleManifest;
-  has(file: BundleFile): boolean;
-  /** Returns bytes `[start, end)` of a file, or all of it. @throws Error if a piece is missing or has another length */
-  read(file: BundleFile, start?: number, end?: number): Promise<Uint8Array<ArrayBuffer>>;
-}
+export type BundleReader = ReturnType<typeof openBundle>;
 
 /** @param block returns the text of a `<script>` block of the page. */
 export function openBundle(
   manifest: BundleManifest,
   block: (file: BundleFile, piece: number) => string | undefined,
-): BundleReader {
+) {
   /** Cache of recently used pieces, because a player reads consecutive ranges of one piece. */
   const unpacked = new BoundedMap<Promise<Uint8Array>>(MAX_UNPACKED);
   function pieceBytes(file: BundleFile, number: number): number {
@@ -30,8 +25,15 @@ export function openBundle(
   }
   return {
     manifest,
-    has: (file) => manifest.files[file] !== undefined,
-    async read(file, start = 0, end = Number.POSITIVE_INFINITY) {
+    has: (file: BundleFile): boolean => manifest.files[file] !== undefined,
+    /**
+     * Returns bytes `[start, end)` of a file, or all of it. @throws Error if a piece is missing or has another length
+     */
+    async read(
+      file: BundleFile,
+      start = 0,
+      end = Number.POSITIVE_INFINITY,
+    ): Promise<Uint8Array<ArrayBuffer>> {
       const bytes = manifest.files[file]?.bytes ?? 0;
       const stop = Math.min(end, bytes);
       const read = new Uint8Array(Math.max(0, stop - start));

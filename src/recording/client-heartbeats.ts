@@ -53,22 +53,7 @@ interface FrameParser {
   readonly partialBytes: number;
 }
 
-export interface ClientHeartbeats {
-  /** True if the client has sent its closing frame. */
-  readonly hasLeft: boolean;
-  /** Reports a complete heartbeat. `response` is the response that the server would send. */
-  heartbeat(response: Uint8Array): void;
-  /** Reports a frame that is not a heartbeat. The gateway must then forward the chunk instead of answering it. */
-  otherFrame(): void;
-  /** Reports a frame that must reach the server immediately. */
-  urgentFrame(): void;
-  /** Reports the closing frame of the client. */
-  closingFrame(): void;
-  /** Reports the response of the client to a ping that the gateway sent. */
-  probeResponse(): void;
-  /** Reads a chunk, see `Tap.input`. @param parse parses the chunk, and calls the other methods for each frame */
-  read(chunk: Uint8Array, kept: Uint8Array, parse: (chunk: Uint8Array) => void | Promise<void>): ClientInput;
-}
+export type ClientHeartbeats = ReturnType<typeof createClientHeartbeats>;
 
 /**
  * @param isBegun returns true if these first bytes of a frame may belong to a heartbeat or a resize message
@@ -79,7 +64,7 @@ export function createClientHeartbeats(
   probes: ProbeLedger,
   isBegun: (bytes: Uint8Array) => boolean,
   maxBytes: number,
-): ClientHeartbeats {
+) {
   let isDelayable = false;
   let hasLeft = false;
   let responses: Uint8Array[] | undefined;
@@ -101,24 +86,35 @@ export function createClientHeartbeats(
     return { kind: responses !== undefined && responses.length > 0 ? 'heartbeat' : 'delayable', bytes };
   };
   return {
-    get hasLeft() {
+    /** True if the client has sent its closing frame. */
+    get hasLeft(): boolean {
       return hasLeft;
     },
-    heartbeat: (response) => void responses?.push(response),
-    otherFrame() {
+    /** Reports a complete heartbeat. `response` is the response that the server would send. */
+    heartbeat: (response: Uint8Array): void => void responses?.push(response),
+    /** Reports a frame that is not a heartbeat. The gateway must then forward the chunk instead of answering it. */
+    otherFrame(): void {
       responses = undefined;
     },
-    urgentFrame() {
+    /** Reports a frame that must reach the server immediately. */
+    urgentFrame(): void {
       isDelayable = false;
     },
-    closingFrame() {
+    /** Reports the closing frame of the client. */
+    closingFrame(): void {
       isDelayable = false;
       hasLeft = true;
     },
-    probeResponse() {
+    /** Reports the response of the client to a ping that the gateway sent. */
+    probeResponse(): void {
       hasProbe = true;
     },
-    read(chunk, kept, parse) {
+    /** Reads a chunk, see `Tap.input`. @param parse parses the chunk, and calls the other methods for each frame */
+    read(
+      chunk: Uint8Array,
+      kept: Uint8Array,
+      parse: (chunk: Uint8Array) => void | Promise<void>,
+    ): ClientInput {
       // Kept bytes belong to the first frame of this chunk, so the state of the previous chunk continues.
       if (begunBytes === 0 || !isDelayable) {
         isDelayable = parser.atBoundary || begunBytes > 0;

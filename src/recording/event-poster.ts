@@ -13,16 +13,7 @@ import { createCandidates } from './recorder-candidates.ts';
 import type { DialRecorder } from './recorder-connection.ts';
 
 /** Sends events to recorders. */
-export interface EventPoster {
-  /** Returns the addresses in the order in which to try them: recorders that failed recently come last. */
-  order(addresses: readonly string[]): readonly string[];
-  /**
-   * Resolves when the recorder has stored the event.
-   * @throws Error with the response of the recorder, or with the reason why it did not respond
-   */
-  post(address: string, line: string, signal: AbortSignal): Promise<void>;
-  close(): void;
-}
+export type EventPoster = ReturnType<typeof createEventPoster>;
 
 const EVENT_POSTER_LIMITS = {
   dialTimeoutMs: 5_000,
@@ -45,7 +36,7 @@ export function createEventPoster(deps: {
   readonly dial: DialRecorder;
   readonly nowMs: () => number;
   readonly limits?: Partial<EventPosterLimits>;
-}): EventPoster {
+}) {
   const limits: EventPosterLimits = { ...EVENT_POSTER_LIMITS, ...deps.limits };
   const agent = new DialAgent(deps.dial, limits);
   const candidates = createCandidates({
@@ -67,8 +58,14 @@ export function createEventPoster(deps: {
     supportedAt.set(address, deps.nowMs());
   };
   return {
-    order: (addresses) => candidates.order(addresses).map(({ key }) => key),
-    async post(address, line, signal) {
+    /** Returns the addresses in the order in which to try them: recorders that failed recently come last. */
+    order: (addresses: readonly string[]): readonly string[] =>
+      candidates.order(addresses).map(({ key }) => key),
+    /**
+     * Resolves when the recorder has stored the event.
+     * @throws Error with the response of the recorder, or with the reason why it did not respond
+     */
+    async post(address: string, line: string, signal: AbortSignal): Promise<void> {
       try {
         await probe(address, signal);
         const { status, text } = await withTimeout(limits.postTimeoutMs, 'POST /v2/event', signal, (given) =>
@@ -82,7 +79,7 @@ export function createEventPoster(deps: {
         throw error;
       }
     },
-    close() {
+    close(): void {
       agent.destroy();
     },
   };

@@ -13,11 +13,7 @@ export interface RecorderNode {
   readonly suspect: boolean;
 }
 
-export interface RecorderCandidates {
-  order(addresses: readonly string[]): readonly RecorderNode[];
-  failed(key: string): void;
-  succeeded(key: string): void;
-}
+export type RecorderCandidates = ReturnType<typeof createCandidates>;
 
 /** Maximum number of failures that are kept. The oldest is removed first. */
 const MAX_SUSPECTS = 256;
@@ -27,7 +23,7 @@ export function createCandidates(deps: {
   readonly nodeOf: (address: string) => string;
   readonly nowMs: () => number;
   readonly suspectMs: number;
-}): RecorderCandidates {
+}) {
   const failedAt = new BoundedMap<number>(MAX_SUSPECTS);
   const isSuspect = (key: string): boolean => {
     const at = failedAt.get(key);
@@ -37,12 +33,12 @@ export function createCandidates(deps: {
     return false;
   };
   return {
-    order(addresses) {
+    order(addresses: readonly string[]): readonly RecorderNode[] {
       const nodes = Map.groupBy(new Set(addresses), (address) => deps.nodeOf(address));
       const all = [...nodes].map(([key, grouped]) => ({ key, addresses: grouped, suspect: isSuspect(key) }));
       return [...all.filter((node) => !node.suspect), ...all.filter((node) => node.suspect)];
     },
-    failed: (key) => void failedAt.set(key, deps.nowMs()),
-    succeeded: (key) => void failedAt.delete(key),
+    failed: (key: string): void => void failedAt.set(key, deps.nowMs()),
+    succeeded: (key: string): void => void failedAt.delete(key),
   };
 }

@@ -92,24 +92,9 @@ export interface OpenRequest {
 }
 
 /** Client of all recorders of a gateway process. */
-export interface RecorderClient {
-  /**
-   * Opens an upload at the first recorder that accepts it. No data of the session is sent yet, so a refused
-   * session leaves no recording.
-   * @param signal if it aborts, the search for a recorder stops. An open upload continues
-   * @throws TailcastError `RECORDER_UNAVAILABLE` with the reason of each recorder
-   */
-  open(request: OpenRequest, signal: AbortSignal): Promise<RecorderUpload>;
-  /** Late deliveries of this process. */
-  readonly late: Pick<LateDeliveries, 'sessions' | 'hurry'>;
-  /**
-   * Stops all searches. Closes the client. Unacknowledged output remains on disk if there is a journal, and
-   * is dropped otherwise.
-   */
-  close(): void;
-}
+export type RecorderClient = ReturnType<typeof createRecorderClient>;
 
-export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
+export function createRecorderClient(deps: RecorderClientDeps) {
   const limits: RecorderClientLimits = { ...RECORDER_CLIENT_LIMITS, ...deps.limits };
   const candidates = createCandidates({
     nodeOf: deps.nodeOf ?? ((address) => address),
@@ -140,12 +125,23 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
   const memory = createUploadMemory();
   journals?.start(late);
   return {
+    /** Late deliveries of this process. */
     late,
-    close() {
+    /**
+     * Stops all searches. Closes the client. Unacknowledged output remains on disk if there is a journal, and
+     * is dropped otherwise.
+     */
+    close(): void {
       closing.abort(new Error('the gateway has ended'));
       late.close();
     },
-    async open(request, signal) {
+    /**
+     * Opens an upload at the first recorder that accepts it. No data of the session is sent yet, so a refused
+     * session leaves no recording.
+     * @param signal if it aborts, the search for a recorder stops. An open upload continues
+     * @throws TailcastError `RECORDER_UNAVAILABLE` with the reason of each recorder
+     */
+    async open(request: OpenRequest, signal: AbortSignal): Promise<RecorderUpload> {
       if (request.recorders.length === 0) {
         throw new TailcastError('RECORDER_UNAVAILABLE', 'no recorder is named');
       }

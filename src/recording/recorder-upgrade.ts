@@ -163,21 +163,11 @@ function createConnection(
   };
 }
 
-interface RecordWriter {
-  /** Number of bytes that have not left this process. */
-  readonly unwritten: number;
-  write(bytes: Uint8Array): void;
-  /** Writes the end message of the upload. */
-  end(): void;
-  /** Drops the queued bytes. */
-  stop(): void;
-}
-
 /**
  * Joins the writes of one turn of the event loop into one message, or into several messages if the writes exceed the
  * maximum length of a message. Copies nothing.
  */
-function createRecordWriter(socket: Duplex): RecordWriter {
+function createRecordWriter(socket: Duplex) {
   let unwritten = 0;
   let turn: Uint8Array[] = [];
   let turnBytes = 0;
@@ -199,10 +189,11 @@ function createRecordWriter(socket: Duplex): RecordWriter {
     socket.uncork();
   };
   return {
-    get unwritten() {
+    /** Number of bytes that have not left this process. */
+    get unwritten(): number {
       return unwritten;
     },
-    write(bytes) {
+    write(bytes: Uint8Array): void {
       // NOTE: if the last piece of a write is empty, Node.js releases the other pieces before it has sent them.
       if (bytes.length === 0) return;
       if (turnBytes === 0) process.nextTick(flush);
@@ -210,11 +201,13 @@ function createRecordWriter(socket: Duplex): RecordWriter {
       turnBytes += bytes.length;
       unwritten += bytes.length;
     },
-    end() {
+    /** Writes the end message of the upload. */
+    end(): void {
       flush();
       if (!socket.destroyed) socket.write(endOfRecords());
     },
-    stop() {
+    /** Drops the queued bytes. */
+    stop(): void {
       turn = [];
       turnBytes = 0;
     },

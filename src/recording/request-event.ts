@@ -59,21 +59,9 @@ export interface RequestEventLimits {
 
 export const REQUEST_EVENT_LIMITS: RequestEventLimits = { maxBodyBytes: 256 * 1024, timeoutMs: 15_000 };
 
-export interface RequestEvents {
-  /**
-   * Sends the event of one request, if the request causes one.
-   * @throws TailcastError `RECORDING_REQUIRED` if recording is enforced and no recorder stored the event;
-   * `POLICY_REFUSED` if the event must contain the body and the body is unreadable
-   */
-  record(request: ApiRequest): Promise<void>;
-  /**
-   * Sends an event of another type. Resolves immediately if the grants name no recorder.
-   * @throws TailcastError `RECORDING_REQUIRED` if no recorder stored it
-   */
-  send(recording: RecordingPolicy, line: string): Promise<void>;
-}
+export type RequestEvents = ReturnType<typeof createRequestEvents>;
 
-export function createRequestEvents(deps: RequestEventsDeps): RequestEvents {
+export function createRequestEvents(deps: RequestEventsDeps) {
   const limits: RequestEventLimits = { ...REQUEST_EVENT_LIMITS, ...deps.limits };
   const never = new AbortController().signal;
   const post = (recording: NamedRecorders, line: string): Promise<void> =>
@@ -81,13 +69,22 @@ export function createRequestEvents(deps: RequestEventsDeps): RequestEvents {
       deliver(deps, recording, line, signal),
     );
   return {
-    async send(recording, line) {
+    /**
+     * Sends an event of another type. Resolves immediately if the grants name no recorder.
+     * @throws TailcastError `RECORDING_REQUIRED` if no recorder stored it
+     */
+    async send(recording: RecordingPolicy, line: string): Promise<void> {
       if (recording.mode === 'off') return;
       await post(recording, line).catch((error: unknown) => {
         throw new TailcastError('RECORDING_REQUIRED', errorText(error), { cause: error });
       });
     },
-    async record(request) {
+    /**
+     * Sends the event of one request, if the request causes one.
+     * @throws TailcastError `RECORDING_REQUIRED` if recording is enforced and no recorder stored the event;
+     * `POLICY_REFUSED` if the event must contain the body and the body is unreadable
+     */
+    async record(request: ApiRequest): Promise<void> {
       const { recording, id, identity, event, isBodyRequired } = request.admission;
       if (recording.mode === 'off' || !(event ?? recording.events)) return;
       const described = describe(request, deps.unixMs(), limits.maxBodyBytes);

@@ -10,7 +10,7 @@ import { createHeaderInflater, EXEC_HEADER_LIMITS } from '../wire/spdy/headers.t
 import { SPDY_HEADER_BYTES, type SpdyDataPiece, type SpdyEvent } from '../wire/spdy/frame.ts';
 import type { ChannelVersion } from '../wire/remotecommand/channel.ts';
 import type { Conclusion } from './conclusion.ts';
-import { createStatusCollector, type StatusCollector } from '../wire/remotecommand/exit-status.ts';
+import { createStatusCollector } from '../wire/remotecommand/exit-status.ts';
 import { STATUS_SINCE, INCOMPLETE, violation, type TappedSession } from './tap.ts';
 
 const ROLES = ['error', 'stdin', 'stdout', 'stderr', 'resize'] as const;
@@ -27,21 +27,14 @@ export interface SpdyStream {
   endDelivered: boolean;
 }
 
-export interface SpdyStreams {
-  /** Assigns a role to a stream id permanently. */
-  open(id: number, role: string | undefined): void;
-  find(id: number): SpdyStream;
-  idOf(role: SpdyRole): number | undefined;
-  all(): Iterable<SpdyStream>;
-  /** Returns true if the server has finished all output streams. */
-  outputEnded(): boolean;
-}
+export type SpdyStreams = ReturnType<typeof createSpdyStreams>;
 
-export function createSpdyStreams(): SpdyStreams {
+export function createSpdyStreams() {
   const byId = new Map<number, SpdyStream>();
   let lastId = 0;
   return {
-    open(id, name) {
+    /** Assigns a role to a stream id permanently. */
+    open(id: number, name: string | undefined): void {
       const role = ROLES.find((known) => known === name);
       if (role === undefined) throw violation('a SPDY stream has no known type');
       if (id % 2 === 0 || id <= lastId) throw violation('SPDY stream ids of a client are odd and grow');
@@ -51,17 +44,18 @@ export function createSpdyStreams(): SpdyStreams {
       }
       byId.set(id, { id, role, replied: false, finished: false, endDelivered: false });
     },
-    find(id) {
+    find(id: number): SpdyStream {
       const stream = byId.get(id);
       if (stream === undefined) throw violation('SPDY data on a stream that was never opened');
       return stream;
     },
-    idOf(role) {
+    idOf(role: SpdyRole): number | undefined {
       for (const stream of byId.values()) if (stream.role === role) return stream.id;
       return undefined;
     },
-    all: () => byId.values(),
-    outputEnded() {
+    all: (): Iterable<SpdyStream> => byId.values(),
+    /** Returns true if the server has finished all output streams. */
+    outputEnded(): boolean {
       for (const { role, finished } of byId.values()) {
         if ((role === 'stdout' || role === 'stderr') && !finished) return false;
       }
@@ -70,18 +64,7 @@ export function createSpdyStreams(): SpdyStreams {
   };
 }
 
-export interface SpdyServerReader {
-  /** True if the server sent GOAWAY. */
-  readonly closing: boolean;
-  /** True if the server sent a readable exit status. */
-  readonly exited: boolean;
-  /** The exit status received so far. */
-  readonly status: Pick<StatusCollector, 'begun' | 'bytes'>;
-  /** Reads one event. @throws TailcastError `SESSION_VIOLATED`, WireError */
-  see(event: SpdyEvent): void;
-  /** Returns the reason why the output is not proved complete, see `Tap.incompleteReason`. */
-  incompleteReason(): string | undefined;
-}
+export type SpdyServerReader = ReturnType<typeof createSpdyServerReader>;
 
 /**
  * @param version negotiated channel-protocol version (`v4.channel.k8s.io` is version 4)
@@ -92,7 +75,7 @@ export function createSpdyServerReader(
   streams: SpdyStreams,
   version: ChannelVersion,
   conclusion?: Conclusion,
-): SpdyServerReader {
+) {
   const headers = createHeaderInflater(EXEC_HEADER_LIMITS);
   const status = createStatusCollector(version);
   let closing = false;
@@ -129,14 +112,18 @@ export function createSpdyServerReader(
     stream.finished = true;
   };
   return {
-    get closing() {
+    /** True if the server sent GOAWAY. */
+    get closing(): boolean {
       return closing;
     },
+    /** The exit status received so far. */
     status,
-    get exited() {
+    /** True if the server sent a readable exit status. */
+    get exited(): boolean {
       return exited;
     },
-    see(event) {
+    /** Reads one event. @throws TailcastError `SESSION_VIOLATED`, WireError */
+    see(event: SpdyEvent): void {
       switch (event.kind) {
         case 'data':
           return seeData(event);
@@ -161,7 +148,8 @@ export function createSpdyServerReader(
           return;
       }
     },
-    incompleteReason() {
+    /** Returns the reason why the output is not proved complete, see `Tap.incompleteReason`. */
+    incompleteReason(): string | undefined {
       if (version >= STATUS_SINCE && !exited) return INCOMPLETE.status;
       return closing || streams.outputEnded() ? undefined : INCOMPLETE.output;
     },

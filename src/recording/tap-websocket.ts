@@ -150,22 +150,7 @@ function unmaskedFirst({ firstByte = 0, mask }: WebSocketPiece): number {
   return firstByte ^ (mask?.[0] ?? 0);
 }
 
-interface ServerReader {
-  /** True after the server has sent its close frame. */
-  readonly closed: boolean;
-  /** True if the server sent a readable exit status. */
-  readonly exited: boolean;
-  readonly statusBegun: boolean;
-  /** True if the last complete frame is not the last frame of its message. */
-  readonly inMessage: boolean;
-  see(piece: WebSocketPiece): void;
-}
-
-function createServerReader(
-  session: TappedSession,
-  protocol: ChannelProtocol,
-  conclusion: Conclusion,
-): ServerReader {
+function createServerReader(session: TappedSession, protocol: ChannelProtocol, conclusion: Conclusion) {
   const status = createStatusCollector(protocol.version);
   const message = new Message(protocol);
   let inMessage = false;
@@ -204,19 +189,22 @@ function createServerReader(
   const isIgnored = (channel: number | undefined): boolean =>
     session.ignoresOutput === true && (channel === CHANNEL.stdout || channel === CHANNEL.stderr);
   return {
-    get closed() {
+    /** True after the server has sent its close frame. */
+    get closed(): boolean {
       return closed;
     },
-    get exited() {
+    /** True if the server sent a readable exit status. */
+    get exited(): boolean {
       return exited;
     },
-    get statusBegun() {
+    get statusBegun(): boolean {
       return status.begun;
     },
-    get inMessage() {
+    /** True if the last complete frame is not the last frame of its message. */
+    get inMessage(): boolean {
       return inMessage;
     },
-    see(piece) {
+    see(piece: WebSocketPiece): void {
       if (isControl(piece)) {
         closed ||= piece.opcode === OPCODE.close && piece.last;
         return;

@@ -6,20 +6,6 @@ import { createDeadline } from '../async/deadline.ts';
 import { createAckParser } from '../wire/recorder-api/ack.ts';
 import { createOutcome, type ConnectionEvents } from './recorder-connection.ts';
 
-export interface UploadAnswer {
-  /** True after the upload has finished or was lost, or after `silence` was called. */
-  readonly ended: boolean;
-  attach(events: ConnectionEvents): void;
-  /** Reads bytes of acknowledgements. */
-  push(chunk: Uint8Array): void;
-  /** Reports that the upload was sent completely. The recorder must not end its response before this call. */
-  finishing(): void;
-  /** Reports the end of the response. */
-  end(): void;
-  fail(error: Error): void;
-  silence(): void;
-}
-
 export interface UploadAnswerOptions {
   /** Maximum time between two acknowledgements. */
   readonly ackWindowMs: number;
@@ -32,12 +18,7 @@ export interface UploadAnswerOptions {
 }
 
 /** Creates the reader of one response. */
-export function createUploadAnswer({
-  ackWindowMs,
-  frames,
-  dispose,
-  close,
-}: UploadAnswerOptions): UploadAnswer {
+export function createUploadAnswer({ ackWindowMs, frames, dispose, close }: UploadAnswerOptions) {
   const outcome = createOutcome();
   const acks = createAckParser();
   let finishing = false;
@@ -51,11 +32,13 @@ export function createUploadAnswer({
     fail(new Error(`no acknowledgement for ${ackWindowMs} ms`)),
   );
   return {
-    get ended() {
+    /** True after the upload has finished or was lost, or after `silence` was called. */
+    get ended(): boolean {
       return outcome.ended;
     },
-    attach: (events) => outcome.attach(events),
-    push(chunk) {
+    attach: (events: ConnectionEvents): void => outcome.attach(events),
+    /** Reads bytes of acknowledgements. */
+    push(chunk: Uint8Array): void {
       if (outcome.ended) return;
       ackWindow.extend();
       try {
@@ -69,10 +52,12 @@ export function createUploadAnswer({
         fail(new Error('the recorder sent acknowledgements that cannot be read', { cause: error }));
       }
     },
-    finishing() {
+    /** Reports that the upload was sent completely. The recorder must not end its response before this call. */
+    finishing(): void {
       finishing = true;
     },
-    end() {
+    /** Reports the end of the response. */
+    end(): void {
       if (outcome.ended) return;
       if (!finishing) return fail(new Error('the recorder ended the upload before the session'));
       ackWindow.clear();
@@ -80,7 +65,7 @@ export function createUploadAnswer({
       close();
     },
     fail,
-    silence() {
+    silence(): void {
       ackWindow.clear();
       outcome.silence();
       dispose();

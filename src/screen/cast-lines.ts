@@ -14,21 +14,10 @@ export const PIECE_BYTES = 256 * 1024;
 /** Maximum length of a line, in characters. Longer lines are skipped, as in the recorder. */
 const MAX_LINE_LENGTH = 64 * 1024 * 1024;
 
-export interface CastLines {
-  /** Starts reading ahead. */
-  start(): void;
-  /**
-   * Returns the next lines, without line feeds; undefined at the end, or at the current end of a growing cast. Rejects
-   * if the bytes cannot be read.
-   */
-  next(): Promise<readonly string[] | undefined>;
-  /** True at the end of the cast if the last line has no line feed. */
-  readonly isCut: boolean;
-  stop(): void;
-}
+export type CastLines = ReturnType<typeof readCastLines>;
 
 /** @param offset start of a line. */
-export function readCastLines(cast: CastBytes, offset: number): CastLines {
+export function readCastLines(cast: CastBytes, offset: number) {
   const stopped = new AbortController();
   const decoder = new TextDecoder();
   let at = offset;
@@ -74,13 +63,19 @@ export function readCastLines(cast: CastBytes, offset: number): CastLines {
   }
 
   return {
-    start() {
+    /** Starts reading ahead. */
+    start(): void {
       ahead ??= fetchNext();
     },
+    /**
+     * Returns the next lines, without line feeds; undefined at the end, or at the current end of a growing cast.
+     * Rejects if the bytes cannot be read.
+     */
     next,
-    get isCut() {
+    /** True at the end of the cast if the last line has no line feed. */
+    get isCut(): boolean {
       return isCut;
     },
-    stop: () => stopped.abort(),
+    stop: (): void => stopped.abort(),
   };
 }

@@ -13,31 +13,7 @@ import { countWork } from './emulator-work.ts';
 
 export type { Emulator, IBufferCell };
 
-export interface PlayTerminal {
-  /** The emulator; each `reset` replaces it. */
-  readonly emulator: Emulator;
-  readonly size: ScreenSize;
-  /** Work budget until the next `reset`. For each line of the cast, the caller adds to the budget with `allow`. */
-  readonly budget: WorkBudget;
-  /** True if the output so far does not end inside a control sequence. The screen then shows the complete output. */
-  readonly isComplete: boolean;
-  /**
-   * True if the screen no longer changes until the next `reset`, because the budget is exhausted or the emulator threw
-   * an error.
-   */
-  readonly isStopped: boolean;
-  /**
-   * Writes output. Resolves when the screen shows the output, or when the terminal has stopped. Callers must not start
-   * a write before the previous write has resolved.
-   */
-  write(text: string): Promise<void>;
-  /** Shows an incomplete control string as text at the end of the session. */
-  end(): Promise<void>;
-  resize(size: ScreenSize): void;
-  /** Resets the terminal to the given size. If `screen` is given, restores the content of this keyframe. */
-  reset(size: ScreenSize, screen?: string): Promise<void>;
-  dispose(): void;
-}
+export type PlayTerminal = ReturnType<typeof createTerminal>;
 
 export interface PlayTerminalOptions extends ScreenSize {
   /** True if the session had no terminal: its output is shown as lines. */
@@ -63,11 +39,7 @@ const SHORTEST_SEQUENCE = 3;
 const MAX_QUEUED = 256 * 1024;
 
 /** Creates a terminal. The recorded size is limited to the supported sizes. */
-export function createTerminal({
-  withoutTerminal: isLines,
-  budget: shared,
-  ...first
-}: PlayTerminalOptions): PlayTerminal {
+export function createTerminal({ withoutTerminal: isLines, budget: shared, ...first }: PlayTerminalOptions) {
   let budget = shared ?? new WorkBudget();
   let charge: (text: string) => void;
   let emulator: Emulator;
@@ -92,24 +64,36 @@ export function createTerminal({
       await writeSlices(emulator, charge, written.slice(start, start + MAX_QUEUED), slice);
   };
   return {
-    get emulator() {
+    /** The emulator; each `reset` replaces it. */
+    get emulator(): Emulator {
       return emulator;
     },
-    get budget() {
+    /** Work budget until the next `reset`. For each line of the cast, the caller adds to the budget with `allow`. */
+    get budget(): WorkBudget {
       return budget;
     },
-    get size() {
+    get size(): ScreenSize {
       return { columns: emulator.cols, rows: emulator.rows };
     },
-    get isComplete() {
+    /** True if the output so far does not end inside a control sequence. The screen then shows the complete output. */
+    get isComplete(): boolean {
       return filter.isComplete;
     },
-    get isStopped() {
+    /**
+     * True if the screen no longer changes until the next `reset`, because the budget is exhausted or the emulator
+     * threw an error.
+     */
+    get isStopped(): boolean {
       return isStopped();
     },
-    write: (text) => show(filter.push(text)),
-    end: () => show(filter.end()),
-    resize(size) {
+    /**
+     * Writes output. Resolves when the screen shows the output, or when the terminal has stopped. Callers must not
+     * start a write before the previous write has resolved.
+     */
+    write: (text: string): Promise<void> => show(filter.push(text)),
+    /** Shows an incomplete control string as text at the end of the session. */
+    end: (): Promise<void> => show(filter.end()),
+    resize(size: ScreenSize): void {
       const { columns, rows } = shownSize(size);
       const cells = Math.max(columns, emulator.cols) * Math.max(rows, emulator.rows);
       if (guard.hasFailed || !budget.spend(cells)) return;
@@ -120,7 +104,8 @@ export function createTerminal({
         limitRows(emulator);
       });
     },
-    async reset(size, screen) {
+    /** Resets the terminal to the given size. If `screen` is given, restores the content of this keyframe. */
+    async reset(size: ScreenSize, screen?: string): Promise<void> {
       // NOTE: replace the emulator, because its own reset keeps some state, such as a hidden cursor
       emulator.dispose();
       budget = shared ?? new WorkBudget();
@@ -129,7 +114,7 @@ export function createTerminal({
       budget.allow(screen.length);
       await show(screen);
     },
-    dispose: () => emulator.dispose(),
+    dispose: (): void => emulator.dispose(),
   };
 }
 

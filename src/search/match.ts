@@ -5,7 +5,7 @@
  */
 import { exitCodeOf } from '../wire/recorder-api/recording-status.ts';
 import { replaceSecrets } from '../secrets.ts';
-import { hitOf, markedPhrases, shownHit, type MarkedPhrases } from './hit.ts';
+import { hitOf, markedPhrases, shownHit } from './hit.ts';
 import {
   findPattern,
   PatternSet,
@@ -235,21 +235,14 @@ function matchingNames(compiled: CompiledRule, names: SessionNames): readonly Mo
   return found === undefined ? undefined : [];
 }
 
-interface CompiledRule {
-  readonly rule: WatchedRule;
-  /** Clauses without words. At least one term of each clause must match. */
-  readonly conditions: readonly (readonly Term[])[];
-  readonly all: readonly (readonly Term[])[];
-  readonly none: readonly Term[];
-  readonly marked: MarkedPhrases;
-  readonly hasText: boolean;
-}
+type CompiledRule = ReturnType<typeof compileRule>;
 
-function compileRule(rule: WatchedRule): CompiledRule {
+function compileRule(rule: WatchedRule) {
   const { clauses } = rule.query;
   const words = clauses.filter((clause) => clause.some(isWord));
   return {
     rule,
+    /** Clauses without words. At least one term of each clause must match. */
     conditions: clauses.filter((clause) => !clause.some(isWord)),
     all: words.filter((clause) => clause.every(({ isNot }) => !isNot)),
     none: words.filter((clause) => clause.some(({ isNot }) => isNot)).flat(),

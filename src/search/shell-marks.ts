@@ -20,15 +20,6 @@ export interface CommandEnd {
   readonly exit: number | undefined;
 }
 
-export interface ShellMarks {
-  /** True if the shell marks its commands. Commands are then not guessed from prompts. */
-  readonly isMarked: boolean;
-  /** Reads the parameters after `133;`. */
-  take(text: string, seconds: number): void;
-  /** Reports a guessed command. If the shell then marks the same command, that command is not reported again. */
-  guess(text: string, seconds: number): void;
-}
-
 /** Maximum length of a command, in characters. */
 export const MAX_COMMAND = 4096;
 const MAX_COMMAND_ROWS = 64;
@@ -40,15 +31,17 @@ export function createShellMarks(
   screen: Screen,
   onCommand: (command: JournalCommand) => void,
   onCommandEnd: (end: CommandEnd) => void = () => undefined,
-): ShellMarks {
+) {
   let start: { readonly row: ScreenRow; readonly serial: number; readonly x: number } | undefined;
   let isMarked = false;
   let guessed: string | undefined;
   return {
-    get isMarked() {
+    /** True if the shell marks its commands. Commands are then not guessed from prompts. */
+    get isMarked(): boolean {
       return isMarked;
     },
-    take(text, seconds) {
+    /** Reads the parameters after `133;`. */
+    take(text: string, seconds: number): void {
       const [kind, ...parameters] = text.split(';');
       if (kind === 'B') {
         const row = screen.row(screen.y);
@@ -66,7 +59,8 @@ export function createShellMarks(
         onCommandEnd({ at: seconds, exit: /^\d{1,10}$/.test(status) ? Number(status) : undefined });
       }
     },
-    guess(line, seconds) {
+    /** Reports a guessed command. If the shell then marks the same command, that command is not reported again. */
+    guess(line: string, seconds: number): void {
       guessed = line;
       onCommand({ at: seconds, text: line, isGuessed: true });
     },

@@ -31,7 +31,7 @@ export async function drainConnections(options: {
   readonly sessions: ReadonlySet<ServerHttp2Session>;
   readonly load: { readonly inFlight: number };
   readonly interactive: Pick<SessionRegistry, 'size' | 'endAll'> | undefined;
-  readonly late?: RecorderClient['late'] | undefined;
+  readonly late?: Pick<RecorderClient['late'], 'sessions' | 'hurry'> | undefined;
   /** Returns the number of connections whose TLS handshake is in progress. */
   readonly arriving?: (() => number) | undefined;
   readonly limitMs: number;

@@ -72,7 +72,7 @@ export interface ProxyServerOptions {
   /** Interactive sessions, for which the drain waits. */
   readonly sessions?: Pick<SessionRegistry, 'size' | 'endAll'>;
   /** Late deliveries, for which the drain waits. */
-  readonly late?: RecorderClient['late'];
+  readonly late?: Pick<RecorderClient['late'], 'sessions' | 'hurry'>;
   readonly metrics: Pick<Metrics, 'connections' | 'gauge'>;
   readonly log: Logger;
   readonly limits?: Partial<ServerLimits>;

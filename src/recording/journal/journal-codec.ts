@@ -99,11 +99,7 @@ export class JournalError extends Error {
   }
 }
 
-export interface JournalSealer {
-  readonly prefix: Uint8Array;
-  /** Returns the next record of the file as a list of pieces. The list has at least as many pieces as `content`. */
-  seal(kind: RecordKind, at: number, ...content: readonly Uint8Array[]): Uint8Array[];
-}
+export type JournalSealer = ReturnType<typeof createSealer>;
 
 /**
  * @param file `over` is true if the file overwrites an older file. `salt` must be unique, so only tests pass a fixed
@@ -112,14 +108,15 @@ export interface JournalSealer {
 export function createSealer(
   key: JournalKey,
   { over = false, salt = randomBytes(SALT_BYTES) }: { over?: boolean; salt?: Uint8Array } = {},
-): JournalSealer {
+) {
   const magic = over ? OVER_FILE : NEW_FILE;
   const fileKey = key.fileKey(salt);
   const lead = Buffer.alloc(LEAD_BYTES);
   let records = 0;
   return {
     prefix: Buffer.concat([magic, key.id, salt]),
-    seal(kind, at, ...content) {
+    /** Returns the next record of the file as a list of pieces. The list has at least as many pieces as `content`. */
+    seal(kind: RecordKind, at: number, ...content: readonly Uint8Array[]): Uint8Array[] {
       const contentBytes = content.reduce((sum, piece) => sum + piece.length, 0);
       if (contentBytes > MAX_RECORD_BYTES) throw new RangeError('the record is too long');
       const length = lengthField(LEAD_BYTES + contentBytes);

@@ -54,20 +54,10 @@ const OWNER_SCHEMA = z.object({
 type Owner = z.infer<typeof OWNER_SCHEMA>;
 
 /** The folder of this process. */
-export interface OwnFolder {
-  readonly path: string;
-  /** Renews the sign of life. @returns false if the folder is gone, because another process has taken it over */
-  sign(): Promise<boolean>;
-  /** Moves files of stopped processes into this folder. @returns the moved files */
-  takeOver(): Promise<readonly string[]>;
-  /** Returns the folders whose journals are sealed with another key. This process cannot read them. */
-  foreign(): Promise<readonly string[]>;
-  /** Stops the signs of life, so that other processes may take over the folder. Removes an empty folder. */
-  abandon(): Promise<void>;
-}
+export type OwnFolder = Awaited<ReturnType<typeof openOwnFolder>>;
 
 /** @throws Error of the OS if `directory` cannot be created or written */
-export async function openOwnFolder(directory: string, key: JournalKey): Promise<OwnFolder> {
+export async function openOwnFolder(directory: string, key: JournalKey) {
   await makeDirectories(directory);
   const path = join(directory, randomUUID());
   await mkdir(path, { mode: 0o700 });
@@ -88,8 +78,10 @@ export async function openOwnFolder(directory: string, key: JournalKey): Promise
   await sign();
   return {
     path,
+    /** Renews the sign of life. @returns false if the folder is gone, because another process has taken it over */
     sign,
-    async takeOver() {
+    /** Moves files of stopped processes into this folder. @returns the moved files */
+    async takeOver(): Promise<readonly string[]> {
       const nowMs = await signedAt(path);
       if (nowMs === undefined) return [];
       for (const name of await others(directory, path)) {
@@ -103,7 +95,8 @@ export async function openOwnFolder(directory: string, key: JournalKey): Promise
       }
       return flatten(path, path, 0);
     },
-    async foreign() {
+    /** Returns the folders whose journals are sealed with another key. This process cannot read them. */
+    async foreign(): Promise<readonly string[]> {
       const nowMs = (await signedAt(path)) ?? 0;
       const found: string[] = [];
       for (const name of await others(directory, path)) {
@@ -112,7 +105,8 @@ export async function openOwnFolder(directory: string, key: JournalKey): Promise
       }
       return found;
     },
-    async abandon() {
+    /** Stops the signs of life, so that other processes may take over the folder. Removes an empty folder. */
+    async abandon(): Promise<void> {
       await writeFile(join(path, OWNER), JSON.stringify({ ...owner, process: '' })).catch(() => undefined);
       const names = await readdir(path).catch(() => []);
       if (names.length === 1) await rm(path, { recursive: true, force: true });

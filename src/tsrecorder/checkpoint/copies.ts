@@ -24,10 +24,7 @@ export interface CopiesOptions {
 }
 
 /** Keeps copies of this recorder's open sessions in the shared bucket. */
-export interface Copies {
-  /** Copies new bytes, and removes the copies of sessions that are in the store. */
-  update(): Promise<void>;
-}
+export type Copies = ReturnType<typeof createCopies>;
 
 /** Minimum size of a finished segment, in bytes. Finished segments are never rewritten. */
 const SEGMENT_BYTES = 1024 ** 2;
@@ -54,7 +51,7 @@ type SessionProgress = Record<SegmentKind, Progress> & {
 };
 
 /** Returns the object that copies the open sessions of a recorder to its shared bucket. */
-export function createCopies(options: CopiesOptions): Copies {
+export function createCopies(options: CopiesOptions) {
   const { bucket, recorder, log } = options;
   const progress = new Map<string, SessionProgress>();
 
@@ -102,7 +99,8 @@ export function createCopies(options: CopiesOptions): Copies {
   }
 
   return {
-    async update() {
+    /** Copies new bytes, and removes the copies of sessions that are in the store. */
+    async update(): Promise<void> {
       const live = options.live();
       const open = new Set(live.map(({ key }) => sessionFolder(recorder(), key)));
       const limiter = createLimiter({ maxActive: CONCURRENCY });

@@ -2,19 +2,13 @@
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 
-export interface Loop {
-  start(): void;
-  now(): Promise<void>;
-  close(): Promise<void>;
-}
-
 /** Runs `step` every `intervalMs`, without overlap. Failures are logged, and the next run retries. */
 export function createLoop(
   step: () => Promise<void>,
   intervalMs: number,
   log: Logger,
   onFailure: () => void,
-): Loop {
+) {
   let running: Promise<void> | undefined;
   let timer: NodeJS.Timeout | undefined;
   let closed = false;
@@ -40,13 +34,13 @@ export function createLoop(
   }
 
   return {
-    start() {
+    start(): void {
       if (closed) return;
       void now();
       schedule();
     },
     now,
-    async close() {
+    async close(): Promise<void> {
       closed = true;
       clearTimeout(timer);
       await running;

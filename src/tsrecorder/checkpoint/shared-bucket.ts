@@ -2,7 +2,6 @@
 import { settledWithin } from '../../async/with-timeout.ts';
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
-import type { RemoteRecording } from '../library/sessions.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
 import type { SessionEvidence } from '../evidence/session-evidence.ts';
 import type { PublicKey } from '../evidence/signing-key.ts';
@@ -39,20 +38,14 @@ export interface SharedBucketOptions {
 }
 
 /** Background tasks of a recorder in a shared bucket. */
-export interface SharedBucket {
-  /** Lists open sessions of other recorders. */
-  remote(): Promise<readonly RemoteRecording[]>;
-  /** Starts the tasks: renewal of the lease, copies, takeovers, and removal of unfinished uploads. */
-  start(): void;
-  close(): Promise<void>;
-}
+export type SharedBucket = Awaited<ReturnType<typeof openSharedBucket>>;
 
 const SWEEPS_PER_STALE_TIME = 4;
 /** Maximum wait for the bucket at shutdown, in milliseconds. */
 const CLOSE_MS = 5000;
 
 /** Opens the lease of the recorder, and prepares the background tasks. */
-export async function openSharedBucket(options: SharedBucketOptions): Promise<SharedBucket> {
+export async function openSharedBucket(options: SharedBucketOptions) {
   const { bucket, log, metrics } = options;
   const lease = await Lease.open(options);
   const report = createUntrustedReport(options);
@@ -112,8 +105,10 @@ export async function openSharedBucket(options: SharedBucketOptions): Promise<Sh
   }
 
   return {
+    /** Lists open sessions of other recorders. */
     remote,
-    start() {
+    /** Starts the tasks: renewal of the lease, copies, takeovers, and removal of unfinished uploads. */
+    start(): void {
       takingOver.start();
       // Write the lease before the first copy, because other recorders do not take over sessions without a lease.
       started ??= renewing.now().then(() => copying.start());
@@ -121,7 +116,7 @@ export async function openSharedBucket(options: SharedBucketOptions): Promise<Sh
       sweep();
       timer = setInterval(sweep, options.staleUploadMs / SWEEPS_PER_STALE_TIME);
     },
-    async close() {
+    async close(): Promise<void> {
       clearInterval(timer);
       // Copy the last bytes, because the machine may disappear after the process has stopped.
       const ended = started

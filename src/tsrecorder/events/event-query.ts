@@ -51,10 +51,7 @@ export interface EventPage {
 }
 
 /** Search for events in stored and pending batches. */
-export interface EventSearch {
-  /** Finds one page. @throws TailcastError `USAGE` if the cursor is not valid; the reason of `signal` */
-  find(query: EventQuery, signal?: AbortSignal): Promise<EventPage>;
-}
+export type EventSearch = ReturnType<typeof createEventSearch>;
 
 /**
  * Limits for one page: maximum number of batches that are read, and maximum total size of these batches. A page that
@@ -89,7 +86,7 @@ export function createEventSearch(
   trusted: ReadonlyMap<string, PublicKey>,
   nowMs: () => number,
   onOversized: (name: string) => void,
-): EventSearch {
+) {
   /** Returns the names of batches, newest first. Each day is listed on demand. */
   async function* namesOf(
     query: EventQuery,
@@ -122,7 +119,8 @@ export function createEventSearch(
   }
 
   return {
-    async find(query, signal) {
+    /** Finds one page. @throws TailcastError `USAGE` if the cursor is not valid; the reason of `signal` */
+    async find(query: EventQuery, signal?: AbortSignal): Promise<EventPage> {
       const position = parseCursor(query.cursor);
       const waiting = await batches.waiting();
       const events: string[] = [];

@@ -8,7 +8,7 @@ import type { PublicKey } from '../evidence/signing-key.ts';
 import type { RecordingKey } from '../store/key.ts';
 import type { RecordingStore } from '../store/store.ts';
 import { openEventBatches } from './event-batches.ts';
-import { createEventSearch, type EventSearch } from './event-query.ts';
+import { createEventSearch } from './event-query.ts';
 
 /** Layout of uploaded events. `batch`: signed batches. `reference`: signed batches, and one object per event. */
 export type EventLayout = 'batch' | 'reference';
@@ -30,19 +30,12 @@ export interface RecorderEventsOptions {
   readonly metrics: Readonly<Record<'eventBatchFailures' | 'oversized', { inc(): void }>>;
 }
 
-export interface RecorderEvents {
-  /** Stores an uploaded event. @throws TailcastError `STORE_FAILED` */
-  put(key: RecordingKey, content: string): Promise<void>;
-  /** Stores an event of the recorder itself. @throws TailcastError `STORE_FAILED` */
-  record(event: string): Promise<void>;
-  readonly search: EventSearch;
-  close(): Promise<void>;
-}
+export type RecorderEvents = Awaited<ReturnType<typeof openRecorderEvents>>;
 
 const MAX_BATCH_BYTES = 16 * 1024 ** 2;
 
 /** Opens the storage and the search of one recorder's events. */
-export async function openRecorderEvents(options: RecorderEventsOptions): Promise<RecorderEvents> {
+export async function openRecorderEvents(options: RecorderEventsOptions) {
   const { store, evidence, issueTime, metrics } = options;
   const directory = join(options.spoolDirectory, 'events');
   await makeDirectory(directory);
@@ -60,12 +53,14 @@ export async function openRecorderEvents(options: RecorderEventsOptions): Promis
     options.log.error({ document }, 'events are skipped: the batch or day is larger than recorders write');
   };
   return {
-    async put(key, content) {
+    /** Stores an uploaded event. @throws TailcastError `STORE_FAILED` */
+    async put(key: RecordingKey, content: string): Promise<void> {
       if (options.layout === 'reference') await store.putEvent(key, content);
       await batches.append(key.time, content);
     },
-    record: (event) => batches.append(issueTime(), event),
+    /** Stores an event of the recorder itself. @throws TailcastError `STORE_FAILED` */
+    record: (event: string): Promise<void> => batches.append(issueTime(), event),
     search: createEventSearch(store, batches, options.trusted, options.nowMs, onOversized),
-    close: () => batches.close(),
+    close: (): Promise<void> => batches.close(),
   };
 }

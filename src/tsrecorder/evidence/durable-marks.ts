@@ -19,19 +19,7 @@ export interface DurableMarksOptions {
   readonly markAllMs: number;
 }
 
-export interface DurableMarks {
-  /**
-   * Called when `bytes` body bytes of a logged session are durable.
-   * @returns a promise that must resolve before the acknowledgement, or undefined
-   */
-  grew(recording: string, bytes: number): Promise<void> | undefined;
-  /** Called when a logged session is open and its spool is readable. */
-  alive(recording: string): void;
-  /** Called when the session has ended. */
-  forget(recording: string): void;
-  /** Writes the pending durable marks, and stops. */
-  close(): Promise<void>;
-}
+export type DurableMarks = ReturnType<typeof createDurableMarks>;
 
 /** Maximum number of acknowledged bytes of a session after its last durable mark. */
 const MAX_UNMARKED_BYTES = 4 * 1024 ** 2;
@@ -40,7 +28,7 @@ const MAX_UNMARKED_BYTES = 4 * 1024 ** 2;
 export function createDurableMarks(
   evidence: Pick<EvidenceLog, 'append' | 'sync' | 'showTail' | 'open'>,
   { log, markMs, markAllMs }: DurableMarksOptions,
-): DurableMarks {
+) {
   /** Number of durable bytes of each session whose last durable mark is outdated. */
   const grown = new Map<string, number>();
   const alive = new Set<string>();
@@ -77,7 +65,11 @@ export function createDurableMarks(
   timer.unref();
 
   return {
-    grew(recording, bytes) {
+    /**
+     * Called when `bytes` body bytes of a logged session are durable.
+     * @returns a promise that must resolve before the acknowledgement, or undefined
+     */
+    grew(recording: string, bytes: number): Promise<void> | undefined {
       const start = evidence.open.get(recording);
       if (start === undefined || bytes <= start.durable) return undefined;
       grown.set(recording, bytes);
@@ -87,12 +79,15 @@ export function createDurableMarks(
       if (unmarked > MAX_UNMARKED_BYTES / 2) void markInBackground([recording]);
       return undefined;
     },
-    alive: (recording) => void alive.add(recording),
-    forget(recording) {
+    /** Called when a logged session is open and its spool is readable. */
+    alive: (recording: string): void => void alive.add(recording),
+    /** Called when the session has ended. */
+    forget(recording: string): void {
       grown.delete(recording);
       alive.delete(recording);
     },
-    async close() {
+    /** Writes the pending durable marks, and stops. */
+    async close(): Promise<void> {
       clearInterval(timer);
       await markInBackground([...grown.keys()]);
     },

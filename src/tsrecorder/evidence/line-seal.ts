@@ -23,13 +23,6 @@ export interface LineSeal extends Seal {
   readonly blocks: readonly SealedBlock[];
 }
 
-/** Computes the seal of a file from its chunks. */
-export interface Sealer {
-  push(chunk: Uint8Array): void;
-  /** Returns the seal after the last chunk. Bytes after the last line feed belong to the last block. */
-  finish(): LineSeal;
-}
-
 /** Maximum number of blocks of a file. */
 export const MAX_BLOCKS = 256;
 const MIN_BLOCK_BYTES = 4096;
@@ -40,8 +33,8 @@ export function blockBytesFor(bytes: number): number {
   return Math.max(MIN_BLOCK_BYTES, Math.ceil(bytes / MAX_BLOCKS));
 }
 
-/** Creates the sealer of one file. The sealer keeps no content in memory. */
-export function createLineSealer(blockBytes: number): Sealer {
+/** Creates the sealer of one file, which computes the seal from chunks. The sealer keeps no content in memory. */
+export function createLineSealer(blockBytes: number) {
   const blocks: SealedBlock[] = [];
   let block: Hash | undefined;
   let used = 0;
@@ -58,7 +51,7 @@ export function createLineSealer(blockBytes: number): Sealer {
   }
 
   return {
-    push(chunk) {
+    push(chunk: Uint8Array): void {
       bytes += chunk.length;
       for (let start = 0; start < chunk.length;) {
         const earliest = start + Math.max(0, blockBytes - used - 1);
@@ -71,7 +64,8 @@ export function createLineSealer(blockBytes: number): Sealer {
         start = end;
       }
     },
-    finish() {
+    /** Returns the seal after the last chunk. Bytes after the last line feed belong to the last block. */
+    finish(): LineSeal {
       close();
       return { bytes, blockBytes, chain: chain.toString('hex'), blocks };
     },

@@ -17,18 +17,7 @@ export interface SessionLookup {
   readonly durable: number;
 }
 
-export interface LostSessions {
-  /** Called for each session in the spool. @returns a sentence about missing bytes, or undefined */
-  found(session: SessionLookup): string | undefined;
-  /** Called for a session of the evidence log that is not in the spool. */
-  vanished(recording: string): void;
-  /**
-   * Called if the bucket's copies of an adopted session lack durable bytes. @returns a sentence about the missing bytes
-   */
-  short(recording: string, durable: number, found: number): string;
-  /** Reports all other open sessions of the evidence log as lost. Resolves when the entries are durable. */
-  settle(open: readonly RecordingKey[]): Promise<void>;
-}
+export type LostSessions = ReturnType<typeof createLostSessions>;
 
 const NOTHING_DURABLE = 'nothing of it was durable';
 const SPOOL_LOST = 'its spool is gone';
@@ -41,7 +30,7 @@ export function createLostSessions(
   evidence: Pick<EvidenceLog, 'append' | 'sync' | 'open'>,
   marks: Pick<DurableMarks, 'alive' | 'forget'>,
   log: Pick<Logger, 'error'>,
-): LostSessions {
+) {
   function lose(
     recording: string,
     found: number,
@@ -64,16 +53,24 @@ export function createLostSessions(
   }
 
   return {
-    found({ recording, header, durable }) {
+    /** Called for each session in the spool. @returns a sentence about missing bytes, or undefined */
+    found({ recording, header, durable }: SessionLookup): string | undefined {
       const begun = evidence.open.get(recording);
       if (begun?.header === undefined) return undefined;
       if (begun.header !== hash('sha256', header)) return lose(recording, 0, SPOOL_OTHER);
       marks.alive(recording);
       return durable < begun.durable ? lose(recording, durable, SPOOL_SHORT) : undefined;
     },
+    /** Called for a session of the evidence log that is not in the spool. */
     vanished,
-    short: (recording, durable, found) => lose(recording, found, COPY_SHORT, durable),
-    async settle(keys) {
+    /**
+     * Called if the bucket's copies of an adopted session lack durable bytes. @returns a sentence about the missing
+     * bytes
+     */
+    short: (recording: string, durable: number, found: number): string =>
+      lose(recording, found, COPY_SHORT, durable),
+    /** Reports all other open sessions of the evidence log as lost. Resolves when the entries are durable. */
+    async settle(keys: readonly RecordingKey[]): Promise<void> {
       const open = new Set(keys.map(recordingId));
       for (const recording of evidence.open.keys()) if (!open.has(recording)) vanished(recording);
       await evidence.sync();

@@ -49,19 +49,10 @@ const STATEMENT = z.discriminatedUnion('kind', [
 ]);
 type Statement = z.output<typeof STATEMENT>;
 
-export interface Reviews {
-  /** Returns all reviews, with recording ids as map keys. @throws TailcastError `STORE_FAILED` */
-  all(): Promise<ReadonlyMap<string, Review>>;
-  /** Adds a change. @returns the new review. @throws TailcastError `USAGE` if the recording has too many changes */
-  change(recording: string, by: string, change: ReviewChange): Promise<Review>;
-  /** Adds a comment and a tag in the name of an alert rule. Repeated calls for the same rule have no effect. */
-  mark(recording: Pick<Recording, 'id' | 'source'>, rule: string, seconds: number | undefined): Promise<void>;
-  /** Adds a comment that a rule is too slow for a recording. Repeated calls for the same rule have no effect. */
-  markSlow(recording: Pick<Recording, 'id' | 'source'>, rule: string): Promise<void>;
-}
+export type Reviews = ReturnType<typeof openReviews>;
 
 /** Opens the reviews of a store. */
-export function openReviews(signer: DocumentSigner): Reviews {
+export function openReviews(signer: DocumentSigner) {
   const documents = createSignedDocuments({
     ...signer,
     folder: FOLDER,
@@ -80,9 +71,16 @@ export function openReviews(signer: DocumentSigner): Reviews {
   }
 
   return {
-    all: async () => reviewsIn(await documents.all()),
+    /** Returns all reviews, with recording ids as map keys. @throws TailcastError `STORE_FAILED` */
+    all: async (): Promise<ReadonlyMap<string, Review>> => reviewsIn(await documents.all()),
+    /** Adds a change. @returns the new review. @throws TailcastError `USAGE` if the recording has too many changes */
     change: write,
-    async mark(recording, rule, seconds) {
+    /** Adds a comment and a tag in the name of an alert rule. Repeated calls for the same rule have no effect. */
+    async mark(
+      recording: Pick<Recording, 'id' | 'source'>,
+      rule: string,
+      seconds: number | undefined,
+    ): Promise<void> {
       const { id } = recording;
       const by = `rule ${rule}`;
       const at = seconds === undefined ? {} : { seconds };
@@ -91,7 +89,8 @@ export function openReviews(signer: DocumentSigner): Reviews {
       await write(id, by, comment, `rule-${rule}-comment-${owner}`);
       await write(id, by, { kind: 'tag', text: rule.slice(0, MAX_TAG) }, `rule-${rule}-tag-${owner}`);
     },
-    async markSlow(recording, rule) {
+    /** Adds a comment that a rule is too slow for a recording. Repeated calls for the same rule have no effect. */
+    async markSlow(recording: Pick<Recording, 'id' | 'source'>, rule: string): Promise<void> {
       const text = `Rule ${rule} was switched off for this session, because its pattern is too slow.`;
       const name = `rule-${rule}-slow-${ownerDigest(recording)}`;
       await write(recording.id, `rule ${rule}`, { kind: 'comment', text }, name);

@@ -36,19 +36,10 @@ export const SEARCH_CHANGE: z.ZodType<SearchChange> = z.discriminatedUnion('kind
   z.strictObject({ kind: z.literal('remove'), name, isShared: z.boolean() }),
 ]);
 
-export interface SearchStore {
-  /** Returns the searches of an owner and the shared searches, sorted by name. @throws TailcastError `STORE_FAILED` */
-  of(owner: string): Promise<Pick<SavedSearches, 'personal' | 'shared'>>;
-  /**
-   * Saves or removes a search.
-   *
-   * @throws TailcastError `USAGE` if there are too many searches, `STORE_FAILED`
-   */
-  change(owner: string, by: string, change: SearchChange): Promise<void>;
-}
+export type SearchStore = ReturnType<typeof openSavedSearches>;
 
 /** Opens the saved searches of a store. */
-export function openSavedSearches(signer: DocumentSigner): SearchStore {
+export function openSavedSearches(signer: DocumentSigner) {
   const documents = createSignedDocuments({
     ...signer,
     folder: FOLDER,
@@ -64,7 +55,10 @@ export function openSavedSearches(signer: DocumentSigner): SearchStore {
   }
 
   return {
-    async of(owner) {
+    /**
+     * Returns the searches of an owner and the shared searches, sorted by name. @throws TailcastError `STORE_FAILED`
+     */
+    async of(owner: string): Promise<Pick<SavedSearches, 'personal' | 'shared'>> {
       const statements = await all();
       return {
         personal: statements
@@ -75,7 +69,12 @@ export function openSavedSearches(signer: DocumentSigner): SearchStore {
           .map(({ name, query, by }) => ({ name, query, by })),
       };
     },
-    async change(viewer, by, change) {
+    /**
+     * Saves or removes a search.
+     *
+     * @throws TailcastError `USAGE` if there are too many searches, `STORE_FAILED`
+     */
+    async change(viewer: string, by: string, change: SearchChange): Promise<void> {
       const statements = await all();
       const owner = change.isShared ? undefined : viewer;
       if (change.kind === 'remove') return documents.remove(documentOf(owner, change.name));

@@ -54,15 +54,7 @@ export interface FinisherOptions {
 }
 
 /** Moves finished uploads into the store. */
-export interface Finisher {
-  /**
-   * Stores an upload. `firstTry` resolves after the first attempt, even after a failed one. `done` resolves when the
-   * store has the recording.
-   */
-  submit(upload: OverUpload): { readonly firstTry: Promise<void>; readonly done: Promise<RecordingKey> };
-  /** Stops all attempts. Recordings that are not stored stay in the spool. */
-  close(): Promise<void>;
-}
+export type Finisher = ReturnType<typeof createFinisher>;
 
 /** Number of uploads that are stored in parallel. */
 const CONCURRENCY = 4;
@@ -73,7 +65,7 @@ const CONCURRENCY = 4;
 const SEAL_READ_BYTES = 512 * 1024;
 
 /** Creates the finisher of a recorder. */
-export function createFinisher(options: FinisherOptions): Finisher {
+export function createFinisher(options: FinisherOptions) {
   const closing = new AbortController();
   const running = new Set<Promise<void>>();
   const limiter = createLimiter({ maxActive: CONCURRENCY });
@@ -101,7 +93,11 @@ export function createFinisher(options: FinisherOptions): Finisher {
   }
 
   return {
-    submit(upload) {
+    /**
+     * Stores an upload. `firstTry` resolves after the first attempt, even after a failed one. `done` resolves when the
+     * store has the recording.
+     */
+    submit(upload: OverUpload): { readonly firstTry: Promise<void>; readonly done: Promise<RecordingKey> } {
       const first = attempt(upload);
       const all = Promise.withResolvers<RecordingKey>();
       const work = first
@@ -113,7 +109,8 @@ export function createFinisher(options: FinisherOptions): Finisher {
       running.add(work);
       return { firstTry: first.then(() => undefined), done: all.promise };
     },
-    async close() {
+    /** Stops all attempts. Recordings that are not stored stay in the spool. */
+    async close(): Promise<void> {
       closing.abort();
       await Promise.all(running);
     },

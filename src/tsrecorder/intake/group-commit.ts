@@ -10,14 +10,7 @@ export interface Committable {
 }
 
 /** Commits the pending bytes of many sessions in one fsync cycle. */
-export interface GroupCommit {
-  /** Reports that `member` has `bytes` more pending bytes. `urgent`: true if a user waits for these bytes. */
-  schedule(member: Committable, bytes: number, urgent: boolean): void;
-  /** Pending bytes of all members. */
-  readonly waitingBytes: number;
-  /** Runs cycles until no bytes are pending. */
-  flush(): Promise<void>;
-}
+export type GroupCommit = ReturnType<typeof createGroupCommit>;
 
 export interface GroupCommitOptions {
   /**
@@ -47,7 +40,7 @@ const MIN_IDLE_RATIO = 4;
 const SHORTEST = 0.2;
 
 /** Creates a group commit for all sessions of a recorder. */
-export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
+export function createGroupCommit(options: GroupCommitOptions) {
   let dirty = new Set<Committable>();
   let waitingBytes = 0;
   let hasUrgent = false;
@@ -93,16 +86,19 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
   }
 
   return {
-    schedule(member, bytes, urgent) {
+    /** Reports that `member` has `bytes` more pending bytes. `urgent`: true if a user waits for these bytes. */
+    schedule(member: Committable, bytes: number, urgent: boolean): void {
       dirty.add(member);
       waitingBytes += bytes;
       hasUrgent ||= urgent;
       consider();
     },
-    get waitingBytes() {
+    /** Pending bytes of all members. */
+    get waitingBytes(): number {
       return waitingBytes;
     },
-    async flush() {
+    /** Runs cycles until no bytes are pending. */
+    async flush(): Promise<void> {
       while (dirty.size > 0 || running !== undefined) {
         if (running === undefined) start();
         await running;

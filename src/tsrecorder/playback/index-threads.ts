@@ -5,18 +5,6 @@
 import { Worker } from 'node:worker_threads';
 import type { ThreadAnswer, ThreadMessage, ThreadTask } from './index-thread.ts';
 
-export interface IndexThreads {
-  /**
-   * Builds the index of a cast.
-   *
-   * @param onRead called with the size of each chunk
-   * @throws Error if no index is possible, or if the build needs too much memory or CPU time
-   */
-  build(cast: AsyncIterable<Uint8Array>, task: ThreadTask, onRead: (bytes: number) => void): Promise<void>;
-  /** Stops all threads. */
-  close(): Promise<void>;
-}
-
 const THREAD = new URL(
   import.meta.url.endsWith('.ts') ? './index-thread.ts' : './index-thread.js',
   import.meta.url,
@@ -34,7 +22,7 @@ const CPU_MS_PER_BYTE = 0.01;
 const CPU_CHECK_MS = 1000;
 const IDLE_MS = 5000;
 
-export function createIndexThreads(): IndexThreads {
+export function createIndexThreads() {
   const threads = new Set<Worker>();
   const idle = new Map<Worker, ReturnType<typeof setTimeout>>();
   const take = (): Worker => {
@@ -53,7 +41,17 @@ export function createIndexThreads(): IndexThreads {
     return thread;
   };
   return {
-    async build(cast, task, onRead) {
+    /**
+     * Builds the index of a cast.
+     *
+     * @param onRead called with the size of each chunk
+     * @throws Error if no index is possible, or if the build needs too much memory or CPU time
+     */
+    async build(
+      cast: AsyncIterable<Uint8Array>,
+      task: ThreadTask,
+      onRead: (bytes: number) => void,
+    ): Promise<void> {
       const thread = take();
       try {
         await runBuild(thread, cast, task, onRead);
@@ -66,7 +64,8 @@ export function createIndexThreads(): IndexThreads {
         setTimeout(() => void thread.terminate(), IDLE_MS),
       );
     },
-    async close() {
+    /** Stops all threads. */
+    async close(): Promise<void> {
       await Promise.all([...threads].map((thread) => thread.terminate()));
     },
   };

@@ -50,29 +50,7 @@ export interface PlayIndexOptions {
 }
 
 /** Cache of play indexes. */
-export interface PlayIndexes {
-  /**
-   * Returns the index, or the progress of its build.
-   * @throws TailcastError `PLAY_INDEX_UNAVAILABLE` if no index is possible
-   */
-  find(entry: CatalogEntry): Promise<PlayIndex | PlayIndexPending>;
-  /** Returns the screen of a keyframe as a JSON string. @throws TailcastError `PLAY_INDEX_UNAVAILABLE` */
-  frame(entry: CatalogEntry, index: number): Promise<Buffer>;
-  /**
-   * Returns the transcript as a gzip-compressed {@link TranscriptDocument}, or the progress of its build. Throws like
-   * `find`.
-   */
-  transcript(entry: CatalogEntry): Promise<Buffer | PlayIndexPending>;
-  /**
-   * Returns the existing thumbnails, with recording ids as map keys. Also starts builds for some of the missing
-   * thumbnails.
-   */
-  thumbnails(entries: readonly CatalogEntry[]): Promise<ReadonlyMap<string, ThumbnailRows>>;
-  /** Removes the files of removed recordings. */
-  forget(ids: readonly string[]): Promise<void>;
-  /** Aborts all builds. */
-  close(): Promise<void>;
-}
+export type PlayIndexes = Awaited<ReturnType<typeof openPlayIndexes>>;
 
 interface Build {
   bytes: number;
@@ -105,7 +83,7 @@ const storedIndex = z.object({
 });
 
 /** Opens the play indexes of a recorder process. */
-export async function openPlayIndexes(options: PlayIndexOptions): Promise<PlayIndexes> {
+export async function openPlayIndexes(options: PlayIndexOptions) {
   const { directory } = options;
   await removeLeftovers(directory);
   const builds = createBuilds(options);
@@ -127,8 +105,16 @@ export async function openPlayIndexes(options: PlayIndexOptions): Promise<PlayIn
     return { progress: state.total === 0 ? 0 : Math.min(1, state.bytes / state.total) };
   }
   return {
+    /**
+     * Returns the index, or the progress of its build.
+     * @throws TailcastError `PLAY_INDEX_UNAVAILABLE` if no index is possible
+     */
     find,
-    async transcript(entry) {
+    /**
+     * Returns the transcript as a gzip-compressed {@link TranscriptDocument}, or the progress of its build. Throws like
+     * `find`.
+     */
+    async transcript(entry: CatalogEntry): Promise<Buffer | PlayIndexPending> {
       if (entry.version === undefined)
         throw new TailcastError('PLAY_INDEX_UNAVAILABLE', 'the session is not over');
       const found = await find(entry);
@@ -137,7 +123,8 @@ export async function openPlayIndexes(options: PlayIndexOptions): Promise<PlayIn
       if (text === undefined) throw new TailcastError('PLAY_INDEX_UNAVAILABLE');
       return text;
     },
-    async frame(entry, index) {
+    /** Returns the screen of a keyframe as a JSON string. @throws TailcastError `PLAY_INDEX_UNAVAILABLE` */
+    async frame(entry: CatalogEntry, index: number): Promise<Buffer> {
       const whole = entry.version === undefined ? [] : [coveredOf(entry)];
       // Search shorter indexes too, because the viewer may have loaded a shorter index. Longer indexes contain the same
       // keyframes.
@@ -150,7 +137,11 @@ export async function openPlayIndexes(options: PlayIndexOptions): Promise<PlayIn
       }
       throw new TailcastError('PLAY_INDEX_UNAVAILABLE');
     },
-    async thumbnails(entries) {
+    /**
+     * Returns the existing thumbnails, with recording ids as map keys. Also starts builds for some of the missing
+     * thumbnails.
+     */
+    async thumbnails(entries: readonly CatalogEntry[]): Promise<ReadonlyMap<string, ThumbnailRows>> {
       const found = new Map<string, ThumbnailRows>();
       const started: { readonly id: string; readonly name: string; readonly state: Build }[] = [];
       for (const entry of entries) {
@@ -169,13 +160,15 @@ export async function openPlayIndexes(options: PlayIndexOptions): Promise<PlayIn
       }
       return found;
     },
-    async forget(ids) {
+    /** Removes the files of removed recordings. */
+    async forget(ids: readonly string[]): Promise<void> {
       const gone = new Set(ids);
       builds.forget(gone);
       for (const name of thumbnails.keys()) if (gone.has(idOf(name))) thumbnails.delete(name);
       await forget(directory, gone);
     },
-    close: () => builds.close(),
+    /** Aborts all builds. */
+    close: (): Promise<void> => builds.close(),
   };
 }
 
@@ -193,20 +186,7 @@ async function readThumbnail(
   return made;
 }
 
-interface Builds {
-  /** Returns the running or failed build, or starts one. @throws TailcastError `RECORDER_BUSY` */
-  start(entry: CatalogEntry, covered: Covered): Build;
-  /**
-   * True if less than half of the queue is in use. Otherwise, no thumbnails are built, so that the other half stays
-   * free for recordings that viewers play.
-   */
-  hasSpace(): boolean;
-  /** Discards the results of running builds for these recordings. */
-  forget(ids: ReadonlySet<string>): void;
-  close(): Promise<void>;
-}
-
-function createBuilds(options: PlayIndexOptions): Builds {
+function createBuilds(options: PlayIndexOptions) {
   const { directory, log } = options;
   const builds = new Map<string, Build>();
   /** Builds that failed because of the recording, and are not repeated. */
@@ -256,8 +236,13 @@ function createBuilds(options: PlayIndexOptions): Builds {
   }
 
   return {
-    hasSpace: () => limiter.waiting < maxWaiting / 2,
-    start(entry, covered) {
+    /**
+     * True if less than half of the queue is in use. Otherwise, no thumbnails are built, so that the other half stays
+     * free for recordings that viewers play.
+     */
+    hasSpace: (): boolean => limiter.waiting < maxWaiting / 2,
+    /** Returns the running or failed build, or starts one. @throws TailcastError `RECORDER_BUSY` */
+    start(entry: CatalogEntry, covered: Covered): Build {
       const { name, bytes } = covered;
       const known = builds.get(name) ?? failed.get(name);
       if (known !== undefined) return known;
@@ -275,10 +260,11 @@ function createBuilds(options: PlayIndexOptions): Builds {
       void limiter.run(() => make(entry, covered, state), undefined, owner).finally(resolve);
       return state;
     },
-    forget(ids) {
+    /** Discards the results of running builds for these recordings. */
+    forget(ids: ReadonlySet<string>): void {
       for (const [name, state] of builds) if (ids.has(idOf(name))) state.isRemoved = true;
     },
-    async close() {
+    async close(): Promise<void> {
       closed = true;
       await threads.close();
       await Promise.all([...builds.values()].map(({ done }) => done));

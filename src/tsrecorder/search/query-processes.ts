@@ -12,16 +12,7 @@ import type { Answer, Ask, IndexPlace } from './messages.ts';
 
 export type QueryOperation = 'find' | 'within' | 'list' | 'facets';
 
-export interface QueryProcesses {
-  /**
-   * Runs a query.
-   * @param owner owner of the query; the queries of different owners take turns
-   * @throws TailcastError `USAGE`, `SEARCH_BUSY` and `SEARCH_UNAVAILABLE`
-   */
-  ask<Name extends QueryOperation>(operation: Name, ask: Ask<Name>, owner?: string): Promise<Answer<Name>>;
-  /** Aborts running queries, and starts no further process. */
-  close(): Promise<void>;
-}
+export type QueryProcesses = ReturnType<typeof createQueryProcesses>;
 
 export interface QueryProcessesOptions {
   readonly place: IndexPlace;
@@ -51,7 +42,7 @@ export const QUERY_LIMITS = {
 const START_MS = 10_000;
 
 /** Creates the query processes, which start with the first queries. */
-export function createQueryProcesses(options: QueryProcessesOptions): QueryProcesses {
+export function createQueryProcesses(options: QueryProcessesOptions) {
   const free: IndexClient[] = [];
   const busy = new Set<IndexClient>();
   const closing = new AbortController();
@@ -72,7 +63,16 @@ export function createQueryProcesses(options: QueryProcessesOptions): QueryProce
   }
 
   return {
-    ask: (operation, ask, owner) =>
+    /**
+     * Runs a query.
+     * @param owner owner of the query; the queries of different owners take turns
+     * @throws TailcastError `USAGE`, `SEARCH_BUSY` and `SEARCH_UNAVAILABLE`
+     */
+    ask: <Name extends QueryOperation>(
+      operation: Name,
+      ask: Ask<Name>,
+      owner?: string,
+    ): Promise<Answer<Name>> =>
       limiter.run(
         async () => {
           let client: IndexClient | undefined;
@@ -96,7 +96,8 @@ export function createQueryProcesses(options: QueryProcessesOptions): QueryProce
         undefined,
         owner,
       ),
-    async close() {
+    /** Aborts running queries, and starts no further process. */
+    async close(): Promise<void> {
       closing.abort(new Error('the recorder is stopping'));
       for (const client of busy) client.kill();
       await Promise.all(free.splice(0).map((client) => client.close()));

@@ -16,16 +16,7 @@ export interface WatchedSearch {
   readonly rebuilding?: { readonly done: number; readonly of: number };
 }
 
-export interface SearchMetrics {
-  /** Sets the function that returns the current values. Before this call, the metrics report that there is no index. */
-  watch(progress: () => Promise<WatchedSearch>): void;
-  /** Called after each query with its kind, its duration, and the error code if it failed. */
-  asked(kind: string, seconds: number, code: string | undefined): void;
-  /** Called when the index could not be written. */
-  failed(): void;
-  /** Called when a recording could not be read for the index. */
-  unreadable(): void;
-}
+export type SearchMetrics = ReturnType<typeof createSearchMetrics>;
 
 const STATES = ['ready', 'building', 'unavailable'] as const;
 const KINDS = ['find', 'within', 'list', 'facets'] as const;
@@ -33,7 +24,7 @@ const KINDS = ['find', 'within', 'list', 'facets'] as const;
 const BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2];
 
 /** Creates the metrics. @param registry default: a new registry */
-export function createSearchMetrics(registry: Registry = new Registry()): SearchMetrics {
+export function createSearchMetrics(registry: Registry = new Registry()) {
   const { counter, labelled } = createMakers(registry);
   const registers = [registry];
   let watched: (() => Promise<WatchedSearch>) | undefined;
@@ -102,14 +93,20 @@ export function createSearchMetrics(registry: Registry = new Registry()): Search
     'Failed reads of a recording for the search index. The recorder retries.',
   );
   return {
-    watch(progress) {
+    /**
+     * Sets the function that returns the current values. Before this call, the metrics report that there is no index.
+     */
+    watch(progress: () => Promise<WatchedSearch>): void {
       watched = progress;
     },
-    asked(kind, elapsedMs, code) {
+    /** Called after each query with its kind, its duration, and the error code if it failed. */
+    asked(kind: string, elapsedMs: number, code: string | undefined): void {
       seconds.observe({ kind }, elapsedMs);
       if (code?.startsWith('SEARCH_') === true) queryFailures.inc({ code });
     },
-    failed: () => failures.inc(),
-    unreadable: () => unreadable.inc(),
+    /** Called when the index could not be written. */
+    failed: (): void => failures.inc(),
+    /** Called when a recording could not be read for the index. */
+    unreadable: (): void => unreadable.inc(),
   };
 }

@@ -5,25 +5,13 @@
 const LOOPBACK = ['localhost', '127.0.0.1', '[::1]'] as const;
 
 /** Check of `Host` and `Origin` headers. */
-export interface Hosts {
-  /**
-   * Returns true if a request may be served.
-   * @param host `Host` header
-   * @param localAddress local address of the connection. This address is also accepted as a host name
-   */
-  accepts(host: string | undefined, localAddress: string | undefined): boolean;
-  /**
-   * True if an `Origin` header names this page: the host and port of the `Host` header, or one of the configured names
-   * without a port. True without the header.
-   */
-  acceptsOrigin(origin: string | undefined, host: string | undefined): boolean;
-}
+export type Hosts = ReturnType<typeof createHosts>;
 
 /**
  * Creates the check.
  * @param names additional host names without port, for example the name of the tailnet node; case-insensitive
  */
-export function createHosts(names: readonly string[]): Hosts {
+export function createHosts(names: readonly string[]) {
   const configured = new Set(names.map((name) => name.toLowerCase().replace(/\.$/, '')));
   const known = new Set<string>([...LOOPBACK, ...configured]);
   function accepts(host: string | undefined, localAddress: string | undefined): boolean {
@@ -34,8 +22,17 @@ export function createHosts(names: readonly string[]): Hosts {
     return known.has(name) || name === local || name === `[${local}]`;
   }
   return {
+    /**
+     * Returns true if a request may be served.
+     * @param host `Host` header
+     * @param localAddress local address of the connection. This address is also accepted as a host name
+     */
     accepts,
-    acceptsOrigin(origin, host) {
+    /**
+     * True if an `Origin` header names this page: the host and port of the `Host` header, or one of the configured
+     * names without a port. True without the header.
+     */
+    acceptsOrigin(origin: string | undefined, host: string | undefined): boolean {
       if (origin === undefined) return true;
       const [, authority = ''] = /^https?:\/\/((?:[^/:]+|\[[^/\]]+\])(?::\d{1,5})?)$/.exec(origin) ?? [];
       // Other ports of a configured name may belong to other services.

@@ -11,7 +11,7 @@ import {
   type ServerResponse,
 } from 'node:http';
 import { createServer as createHttp2Server, type Http2Server, type ServerHttp2Session } from 'node:http2';
-import { createServer, type AddressInfo, type Socket } from 'node:net';
+import { createServer, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import fastify, { type FastifyInstance } from 'fastify';
 import { limitBody } from '../../stale-connections.ts';
@@ -65,14 +65,10 @@ export type ProxyHeaders = (
   handOver: (socket: Socket, peer: ConnectionPeer) => void,
 ) => (socket: Socket) => void;
 
-export interface HttpServer {
-  readonly address: AddressInfo;
-  /** Stops accepting connections, waits up to `graceMs` for running responses, and then closes all connections. */
-  close(graceMs: number): Promise<void>;
-}
+export type HttpServer = Awaited<ReturnType<typeof listenHttp>>;
 
 /** Starts listening. @throws a system error if the address is unusable */
-export async function listenHttp(options: ServerOptions): Promise<HttpServer> {
+export async function listenHttp(options: ServerOptions) {
   /** Open connections, each with the function that frees its slot. */
   const sockets = new Map<Socket, () => void>();
   const sessions = new Set<ServerHttp2Session>();
@@ -120,7 +116,8 @@ export async function listenHttp(options: ServerOptions): Promise<HttpServer> {
   const address = await listenOn(server, { host, port });
   return {
     address,
-    async close(graceMs) {
+    /** Stops accepting connections, waits up to `graceMs` for running responses, and then closes all connections. */
+    async close(graceMs: number): Promise<void> {
       const closed = new Promise<void>((resolve) => {
         server.close(() => resolve());
       });

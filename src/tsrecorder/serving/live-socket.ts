@@ -33,11 +33,6 @@ export interface LiveSocketOptions {
   readonly pingMs: number;
 }
 
-export interface LiveSockets {
-  upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void;
-  close(): void;
-}
-
 const ROUTE = /^\/api\/v1\/recordings\/([^/?]{1,1024})\/live$/;
 const CLOSE_NORMAL = 1000;
 const CLOSE_ERROR = 1011;
@@ -45,7 +40,7 @@ const CLOSE_ERROR = 1011;
 const LINGER_MS = 1000;
 
 /** Creates the live views of a recorder. */
-export function createLiveSockets(options: LiveSocketOptions): LiveSockets {
+export function createLiveSockets(options: LiveSocketOptions) {
   const server = new WebSocketServer({
     noServer: true,
     clientTracking: true,
@@ -100,13 +95,13 @@ export function createLiveSockets(options: LiveSocketOptions): LiveSockets {
   }
 
   return {
-    upgrade(request, socket, head) {
+    upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void {
       accept(request, socket, head).catch((error: unknown) => {
         options.log.warn({ error: errorText(error) }, 'viewer could not be served');
         socket.destroy();
       });
     },
-    close() {
+    close(): void {
       for (const viewer of server.clients) viewer.terminate();
       server.close();
     },

@@ -109,21 +109,11 @@ export async function takeRecording(
   });
 }
 
-interface AckWriter {
-  /** Sends the first acknowledgement immediately. */
-  start(first: Ack): void;
-  ack(next: Ack): void;
-  order(order: SessionOrder): void;
-  finish(last: Ack): void;
-  fail(error: TailcastError): void;
-  stop(): void;
-}
-
 /**
  * Sends an acknowledgement after each commit and after each idle interval. If the peer does not read, only the newest
  * acknowledgement is kept.
  */
-function createAckWriter(transport: UploadTransport, idleMs: number): AckWriter {
+function createAckWriter(transport: UploadTransport, idleMs: number) {
   let timer: NodeJS.Timeout | undefined;
   let latest: Ack = { ack: 0 };
   let started = false;
@@ -150,21 +140,22 @@ function createAckWriter(transport: UploadTransport, idleMs: number): AckWriter 
     write();
   });
   return {
-    start(first) {
+    /** Sends the first acknowledgement immediately. */
+    start(first: Ack): void {
       started = true;
       latest = first;
       timer = setInterval(write, idleMs);
       write();
     },
-    ack(next) {
+    ack(next: Ack): void {
       latest = next;
       write();
     },
-    order(order) {
+    order(order: SessionOrder): void {
       if (started && transport.open) blocked = !transport.write(encodeAck({ ...latest, order })) || blocked;
     },
-    finish: (last) => end(encodeAck(last), true),
-    fail: (error) => end(encodeAck({ error: error.message }), false),
+    finish: (last: Ack): void => end(encodeAck(last), true),
+    fail: (error: TailcastError): void => end(encodeAck({ error: error.message }), false),
     stop,
   };
 }

@@ -79,13 +79,7 @@ export interface UploadOptions {
 }
 
 /** Handlers for uploads. Each handler returns false for paths that do not belong to uploads. */
-export interface Uploads {
-  /** `mustContinue`: the uploader waits for `100 Continue`. */
-  request(request: IncomingMessage, response: ServerResponse, mustContinue: boolean): boolean;
-  stream(stream: ServerHttp2Stream, headers: IncomingHttpHeaders): boolean;
-  /** @param socket must already have a listener for errors */
-  upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): boolean;
-}
+export type Uploads = ReturnType<typeof createUploads>;
 
 /** Endpoints of a listener without uploads: requests to the paths of uploads get a 404 response. */
 export const NO_UPLOADS: Uploads = { request: () => false, stream: () => false, upgrade: () => false };
@@ -97,7 +91,7 @@ interface UploadState extends UploadOptions {
 type Accepted = Extract<UploaderIdentity, { kind: 'accepted' }> & ConnectionPeer;
 
 /** Creates the endpoints of a recorder. */
-export function createUploads(given: UploadOptions): Uploads {
+export function createUploads(given: UploadOptions) {
   const options: UploadState = { ...given, eventBytes: createKeyedCounter() };
   const refusalOf = (error: unknown, path: string): TailcastError => {
     const refusal = asRefusal(error);
@@ -106,7 +100,8 @@ export function createUploads(given: UploadOptions): Uploads {
     return refusal;
   };
   return {
-    request(request, response, mustContinue) {
+    /** `mustContinue`: the uploader waits for `100 Continue`. */
+    request(request: IncomingMessage, response: ServerResponse, mustContinue: boolean): boolean {
       const path = pathOf(request.url);
       if (path !== '/record' && path !== '/v2/record' && path !== '/v2/event') return false;
       void answerRequest(options, path, request, response, mustContinue).catch((error: unknown) =>
@@ -114,7 +109,7 @@ export function createUploads(given: UploadOptions): Uploads {
       );
       return true;
     },
-    stream(stream, headers) {
+    stream(stream: ServerHttp2Stream, headers: IncomingHttpHeaders): boolean {
       const path = pathOf(headers[':path']);
       if (path !== '/v2/record' && path !== '/v2/event') return false;
       void answerStream(options, path, stream, headers).catch((error: unknown) =>
@@ -122,7 +117,8 @@ export function createUploads(given: UploadOptions): Uploads {
       );
       return true;
     },
-    upgrade(request, socket, head) {
+    /** @param socket must already have a listener for errors */
+    upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): boolean {
       const path = pathOf(request.url);
       if (path !== '/v2/record') return false;
       const transport = overUpgrade(socket, head);

@@ -67,35 +67,7 @@ export interface ViewerAccessOptions {
 }
 
 /** Identification, rules and access events of viewers. */
-export interface ViewerAccess {
-  /** Identifies the viewer. @throws TailcastError `IDENTITY_UNAVAILABLE`, `VIEW_REFUSED` */
-  viewer(request: ViewerRequest): Promise<Viewer>;
-  /**
-   * Counts a request in progress. The returned function must be called when the request ends.
-   * @throws TailcastError `RECORDER_BUSY` if the viewer has too many requests in progress
-   */
-  admit(viewer: Viewer): () => void;
-  /**
-   * Returns the recordings that the viewer may see. For data that belongs to no recording, such as events, the viewer
-   * needs the scope `everything`.
-   */
-  scope(viewer: Viewer): Scope;
-  /** True if the viewer may write comments and tags. */
-  mayReview(viewer: Viewer): boolean;
-  /** True if the viewer may end, pause and resume sessions. */
-  mayEnd(viewer: Viewer): boolean;
-  /**
-   * Checks regularly that a viewer may still see a recording, while a view runs. Calls `onLost` once if the viewer must
-   * not see it any more or cannot be identified.
-   * @returns a function that ends the checks
-   */
-  watch(request: ViewerRequest, recording: CatalogEntry, onLost: () => void): () => void;
-  /**
-   * Records an access. Resolves when the event is durable. @throws TailcastError `STORE_FAILED`, or `RECORDER_BUSY` if
-   * the viewer causes too many events. After an error, the caller must not send data
-   */
-  saw(viewer: Viewer, action: AccessAction, path: string, recording?: CatalogEntry): Promise<void>;
-}
+export type ViewerAccess = ReturnType<typeof createViewerAccess>;
 
 /**
  * Maximum age of the identity of a connection, in milliseconds. `tailnet/whois` caches responses for another 5 s, so a
@@ -121,7 +93,7 @@ const EVENT_BYTES_PER_SECOND = 1024;
 const MAX_VIEWERS = 10_000;
 
 /** Creates the access control of a recorder. */
-export function createViewerAccess(options: ViewerAccessOptions): ViewerAccess {
+export function createViewerAccess(options: ViewerAccessOptions) {
   const { rules, nowMs, monotonicMs = () => performance.now() } = options;
   const viewings = createViewings(nowMs);
   const running = createKeyedCounter();
@@ -156,8 +128,13 @@ export function createViewerAccess(options: ViewerAccessOptions): ViewerAccess {
     return named === undefined ? caller : throughGateway(named, caller);
   }
   return {
+    /** Identifies the viewer. @throws TailcastError `IDENTITY_UNAVAILABLE`, `VIEW_REFUSED` */
     viewer: identify,
-    admit(viewer) {
+    /**
+     * Counts a request in progress. The returned function must be called when the request ends.
+     * @throws TailcastError `RECORDER_BUSY` if the viewer has too many requests in progress
+     */
+    admit(viewer: Viewer): () => void {
       const leave = running.takeShare(ownerOf(viewer), MAX_REQUESTS);
       if (leave !== undefined) return leave;
       throw new TailcastError(
@@ -165,10 +142,21 @@ export function createViewerAccess(options: ViewerAccessOptions): ViewerAccess {
         'you have too many requests in progress; try again in a moment',
       );
     },
-    scope: (viewer) => scopeOf(rules, viewer),
-    mayReview: (viewer) => mayReview(rules, viewer),
-    mayEnd: (viewer) => mayEnd(rules, viewer),
-    watch(request, { recording }, onLost) {
+    /**
+     * Returns the recordings that the viewer may see. For data that belongs to no recording, such as events, the viewer
+     * needs the scope `everything`.
+     */
+    scope: (viewer: Viewer): Scope => scopeOf(rules, viewer),
+    /** True if the viewer may write comments and tags. */
+    mayReview: (viewer: Viewer): boolean => mayReview(rules, viewer),
+    /** True if the viewer may end, pause and resume sessions. */
+    mayEnd: (viewer: Viewer): boolean => mayEnd(rules, viewer),
+    /**
+     * Checks regularly that a viewer may still see a recording, while a view runs. Calls `onLost` once if the viewer
+     * must not see it any more or cannot be identified.
+     * @returns a function that ends the checks
+     */
+    watch(request: ViewerRequest, { recording }: CatalogEntry, onLost: () => void): () => void {
       const check = async (): Promise<void> => {
         const viewer = await identify(request).catch(() => undefined);
         if (viewer !== undefined && isWithin(scopeOf(rules, viewer), recording)) return;
@@ -178,7 +166,11 @@ export function createViewerAccess(options: ViewerAccessOptions): ViewerAccess {
       const timer = setInterval(() => void check(), options.recheckMs);
       return () => clearInterval(timer);
     },
-    saw(viewer, action, path, entry) {
+    /**
+     * Records an access. Resolves when the event is durable. @throws TailcastError `STORE_FAILED`, or `RECORDER_BUSY`
+     * if the viewer causes too many events. After an error, the caller must not send data
+     */
+    saw(viewer: Viewer, action: AccessAction, path: string, entry?: CatalogEntry): Promise<void> {
       const record = async (): Promise<void> => {
         const event = describeAccess(viewer, action, path, entry, nowMs());
         spend(ownerOf(viewer), event.length);

@@ -19,29 +19,24 @@ const VIEWING_LIMITS = {
 };
 export type ViewingLimits = Readonly<typeof VIEWING_LIMITS>;
 
-/** Access events of viewings. */
-export interface Viewings {
-  /**
-   * Stores one event per viewing.
-   *
-   * @param key viewer and content; equal for all requests of one viewing
-   * @param record stores the event
-   * @returns a promise that resolves when the event is durable. After a failure, the next request stores the event
-   */
-  once(key: string, record: () => Promise<void>): Promise<void>;
-}
-
 interface Viewing {
   readonly since: number;
   last: number;
   readonly recorded: Promise<void>;
 }
 
-/** Creates the viewings. @param nowMs returns milliseconds since the epoch */
-export function createViewings(nowMs: () => number, limits: ViewingLimits = VIEWING_LIMITS): Viewings {
+/** Creates the access events of viewings. @param nowMs returns milliseconds since the epoch */
+export function createViewings(nowMs: () => number, limits: ViewingLimits = VIEWING_LIMITS) {
   const known = new BoundedMap<Viewing>(limits.max);
   return {
-    once(key, record) {
+    /**
+     * Stores one event per viewing.
+     *
+     * @param key viewer and content; equal for all requests of one viewing
+     * @param record stores the event
+     * @returns a promise that resolves when the event is durable. After a failure, the next request stores the event
+     */
+    once(key: string, record: () => Promise<void>): Promise<void> {
       const now = nowMs();
       const viewing = known.get(key);
       const isContinued =

@@ -23,21 +23,7 @@ export interface SpoolPaths {
 }
 
 /** The files of a running upload. */
-export interface SpoolFile {
-  readonly paths: SpoolPaths;
-  /** Appends a copy of the bytes. */
-  appendCast(bytes: Uint8Array): void;
-  /** Appends a journal line in pieces. Bytes are copied. */
-  appendNote(...line: readonly (string | Uint8Array)[]): void;
-  /** Number of appended bytes of the recording and of the journal, durable or not. */
-  readonly castBytes: number;
-  readonly notesBytes: number;
-  /** Number of appended bytes that are not durable. */
-  readonly pendingBytes: number;
-  /** Makes all appended bytes durable. The first call creates the files. Calls must not overlap. */
-  commit(): Promise<void>;
-  close(): Promise<void>;
-}
+export type SpoolFile = ReturnType<typeof createSpoolFile>;
 
 /** A position between two lines of an upload: the lengths of the spool files, and the offset in the session. */
 export interface SpoolPosition {
@@ -75,7 +61,7 @@ export function createSpoolFile(
     /** Called with the duration of each fsync, in milliseconds. */
     readonly onSync: (durationMs: number) => void;
   },
-): SpoolFile {
+) {
   let notes: AppendFile | undefined;
   let cast: AppendFile | undefined;
   let pendingCast = new PendingBytes();
@@ -101,12 +87,14 @@ export function createSpoolFile(
 
   return {
     paths,
-    appendCast(bytes) {
+    /** Appends a copy of the bytes. */
+    appendCast(bytes: Uint8Array): void {
       pendingCast.append(bytes);
       castBytes += bytes.length;
       pendingBytes += bytes.length;
     },
-    appendNote(...line) {
+    /** Appends a journal line in pieces. Bytes are copied. */
+    appendNote(...line: readonly (string | Uint8Array)[]): void {
       for (const piece of line) {
         const bytes = typeof piece === 'string' ? Buffer.from(piece) : piece;
         pendingNotes.append(bytes);
@@ -114,16 +102,19 @@ export function createSpoolFile(
         pendingBytes += bytes.length;
       }
     },
-    get castBytes() {
+    /** Number of appended bytes of the recording and of the journal, durable or not. */
+    get castBytes(): number {
       return castBytes;
     },
-    get notesBytes() {
+    get notesBytes(): number {
       return notesBytes;
     },
-    get pendingBytes() {
+    /** Number of appended bytes that are not durable. */
+    get pendingBytes(): number {
       return pendingBytes;
     },
-    async commit() {
+    /** Makes all appended bytes durable. The first call creates the files. Calls must not overlap. */
+    async commit(): Promise<void> {
       const takenCast = pendingCast;
       const takenNotes = pendingNotes;
       const bytes = pendingBytes;
@@ -135,7 +126,7 @@ export function createSpoolFile(
       await write(castFile, takenCast);
       pendingBytes -= bytes;
     },
-    async close() {
+    async close(): Promise<void> {
       await cast?.close();
       await notes?.close();
       cast = undefined;

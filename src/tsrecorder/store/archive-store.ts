@@ -326,17 +326,12 @@ async function* readArchive(
   }
 }
 
-interface ExactReader {
-  /** Reads exactly `length` bytes. @throws ArchiveFormatError if there are fewer */
-  read(length: number): Promise<Buffer>;
-  close(): Promise<void>;
-}
-
-function createExactReader(chunks: AsyncIterable<Uint8Array>): ExactReader {
+function createExactReader(chunks: AsyncIterable<Uint8Array>) {
   const iterator = chunks[Symbol.asyncIterator]();
   let rest: Uint8Array = new Uint8Array();
   return {
-    async read(length) {
+    /** Reads exactly `length` bytes. @throws ArchiveFormatError if there are fewer */
+    async read(length: number): Promise<Buffer> {
       const bytes = Buffer.allocUnsafe(length);
       for (let filled = 0; filled < length;) {
         if (rest.length === 0) {
@@ -352,7 +347,7 @@ function createExactReader(chunks: AsyncIterable<Uint8Array>): ExactReader {
       }
       return bytes;
     },
-    async close() {
+    async close(): Promise<void> {
       await iterator.return?.();
     },
   };

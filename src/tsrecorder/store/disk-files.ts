@@ -26,36 +26,10 @@ const ABSENT = ['ENOENT', 'ENOTDIR', 'ENAMETOOLONG'] as const;
 /** Maximum number of remembered paths that were already reported. */
 const MAX_REPORTED = 1000;
 
-export interface DiskFiles {
-  /** Opens a regular file for reading. @returns undefined if no regular file exists */
-  open(path: string): Promise<FileHandle | undefined>;
-  /** Returns the status of a regular file, or undefined if no regular file exists. */
-  stat(path: string): Promise<Stats | undefined>;
-  /** Returns true if no folder between the store directory and `path` is a symbolic link. */
-  isInside(path: string): Promise<boolean>;
-  /** Checks a path. @throws TailcastError `STORE_FAILED` if {@link isInside} is false */
-  assertInside(path: string): Promise<void>;
-  /**
-   * Calls `use` with a safe path of `folder`. The path refers to the same directory even if another program replaces a
-   * folder by a link.
-   *
-   * @throws TailcastError `STORE_FAILED` if a folder of the path is a symbolic link
-   * @throws a system error if `folder` does not exist
-   */
-  inFolder<T>(folder: string, use: (held: string) => Promise<T>): Promise<T>;
-  /**
-   * Moves a link, pipe or other special file at `path` to a hidden name, so that it does not prevent the recorder from
-   * writing there.
-   *
-   * @returns true if a regular file is at `path`
-   */
-  putAside(path: string): Promise<boolean>;
-  /** Reports a path that is not a regular file, once for each path. */
-  report(path: string): void;
-}
+export type DiskFiles = ReturnType<typeof createDiskFiles>;
 
 /** @param onRefused called once for each skipped name, relative to `directory` */
-export function createDiskFiles(directory: string, onRefused: (name: string) => void): DiskFiles {
+export function createDiskFiles(directory: string, onRefused: (name: string) => void) {
   const reported = new Set<string>();
   const heldPath = createHeldPath(directory, (path) => isInside(path));
 
@@ -109,20 +83,37 @@ export function createDiskFiles(directory: string, onRefused: (name: string) => 
   }
 
   return {
+    /** Opens a regular file for reading. @returns undefined if no regular file exists */
     open: openChecked,
-    async stat(path) {
+    /** Returns the status of a regular file, or undefined if no regular file exists. */
+    async stat(path: string): Promise<Stats | undefined> {
       const found = await statLink(path);
       if (found === undefined || !(await isInside(path))) return undefined;
       if (found.isFile()) return found;
       report(path);
       return undefined;
     },
+    /** Returns true if no folder between the store directory and `path` is a symbolic link. */
     isInside,
+    /**
+     * Calls `use` with a safe path of `folder`. The path refers to the same directory even if another program replaces
+     * a folder by a link.
+     *
+     * @throws TailcastError `STORE_FAILED` if a folder of the path is a symbolic link
+     * @throws a system error if `folder` does not exist
+     */
     inFolder,
-    async assertInside(path) {
+    /** Checks a path. @throws TailcastError `STORE_FAILED` if {@link isInside} is false */
+    async assertInside(path: string): Promise<void> {
       if (!(await isInside(path))) throw new TailcastError('STORE_FAILED', NO_DIRECTORY);
     },
-    async putAside(path) {
+    /**
+     * Moves a link, pipe or other special file at `path` to a hidden name, so that it does not prevent the recorder
+     * from writing there.
+     *
+     * @returns true if a regular file is at `path`
+     */
+    async putAside(path: string): Promise<boolean> {
       const found = await statLink(path);
       if (found === undefined) return false;
       if (found.isFile()) return true;
@@ -130,6 +121,7 @@ export function createDiskFiles(directory: string, onRefused: (name: string) => 
       await rename(path, join(dirname(path), `.${randomUUID()}.refused`));
       return false;
     },
+    /** Reports a path that is not a regular file, once for each path. */
     report,
   };
 }

@@ -8,20 +8,14 @@ import { createSequence, createSharedStep } from '../../async/sequence.ts';
 import type { RecordingKey } from './key.ts';
 import type { ObjectStat, StoredRecording } from './store.ts';
 
-/** Lister of an archive store. */
-export interface PlainListing {
-  list(): Promise<readonly StoredRecording[]>;
-  /** Reports that a known size changed. */
-  changed(): void;
-}
-
 export interface PlainListingOptions {
   readonly list: () => Promise<readonly StoredRecording[]>;
   /** Returns the uncompressed size of a stored recording; undefined if it is not known yet. */
   readonly known: (key: RecordingKey, stored: ObjectStat) => ObjectStat | undefined;
 }
 
-export function createPlainListing({ list, known }: PlainListingOptions): PlainListing {
+/** Lister of an archive store. */
+export function createPlainListing({ list, known }: PlainListingOptions) {
   let stored: readonly StoredRecording[] | undefined;
   let plain: readonly StoredRecording[] = [];
   let isChanged = false;
@@ -49,7 +43,8 @@ export function createPlainListing({ list, known }: PlainListingOptions): PlainL
 
   return {
     list: createSharedStep(createSequence(), listAgain),
-    changed() {
+    /** Reports that a known size changed. */
+    changed(): void {
       isChanged = true;
     },
   };

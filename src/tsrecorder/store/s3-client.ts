@@ -51,27 +51,24 @@ const MAX_SOCKETS = 64;
 const RENEW_MS = 5000;
 
 /** An S3 client that uses changed credentials without a restart. */
-export interface S3Connection {
-  /**
-   * Runs a request. After an error that new credentials may fix, the next request reads the credentials again,
-   * because files and Secrets may have changed.
-   *
-   * @throws Error of the SDK
-   */
-  run<T>(request: (client: S3Client) => Promise<T>): Promise<T>;
-  close(): void;
-}
+export type S3Connection = ReturnType<typeof connectS3>;
 
 export function connectS3(
   settings: S3Settings,
   nowMs: () => number = () => performance.now(),
   maxSockets: number = MAX_SOCKETS,
-): S3Connection {
+) {
   const config = clientConfig(settings, maxSockets);
   let client = new S3Client(config);
   let renewedAt = nowMs();
   return {
-    async run(request) {
+    /**
+     * Runs a request. After an error that new credentials may fix, the next request reads the credentials again,
+     * because files and Secrets may have changed.
+     *
+     * @throws Error of the SDK
+     */
+    async run<T>(request: (client: S3Client) => Promise<T>): Promise<T> {
       const used = client;
       try {
         return await request(used);
@@ -83,7 +80,7 @@ export function connectS3(
         throw error;
       }
     },
-    close: () => client.destroy(),
+    close: (): void => client.destroy(),
   };
 }
 

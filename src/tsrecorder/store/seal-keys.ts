@@ -23,16 +23,7 @@ const ID_BYTES = 16;
 const MAX_KEYS = 1000;
 
 /** Encrypts and decrypts the parts of one archive. */
-export interface ArchiveCipher {
-  /** Encrypts a frame. */
-  seal(index: number, frame: Uint8Array): Uint8Array;
-  /** Decrypts a frame. @throws ArchiveFormatError if it is not the frame with this number */
-  open(index: number, stored: Uint8Array): Uint8Array;
-  /** Returns the authentication tag of the seek table. */
-  tagOf(table: Uint8Array): Uint8Array;
-  /** Verifies the seek table. @throws ArchiveFormatError if the tag does not match */
-  check(table: Uint8Array, tag: Uint8Array): void;
-}
+export type ArchiveCipher = ReturnType<typeof createArchiveCipher>;
 
 /** The keys of a key file. */
 export interface SealKeys {
@@ -96,20 +87,24 @@ export function createSealKeys(keys: readonly [Uint8Array, ...Uint8Array[]]): Se
   };
 }
 
-function createArchiveCipher(key: Uint8Array): ArchiveCipher {
+function createArchiveCipher(key: Uint8Array) {
   const tagOf = (table: Uint8Array): Uint8Array => encrypt(key, TABLE_NONCE, NO_BYTES, table);
   return {
-    seal(index, frame) {
+    /** Encrypts a frame. */
+    seal(index: number, frame: Uint8Array): Uint8Array {
       const cipher = encrypt(key, frameNonce(index), frame, NO_BYTES);
       return Buffer.concat([encodeSealedFrameHeader(cipher.length), cipher]);
     },
-    open(index, stored) {
+    /** Decrypts a frame. @throws ArchiveFormatError if it is not the frame with this number */
+    open(index: number, stored: Uint8Array): Uint8Array {
       const frame = decrypt(key, frameNonce(index), parseSealedFrame(stored), NO_BYTES);
       if (frame === undefined) throw new ArchiveFormatError(`frame ${index} differs from its sealed content`);
       return frame;
     },
+    /** Returns the authentication tag of the seek table. */
     tagOf,
-    check(table, tag) {
+    /** Verifies the seek table. @throws ArchiveFormatError if the tag does not match */
+    check(table: Uint8Array, tag: Uint8Array): void {
       if (decrypt(key, TABLE_NONCE, tag, table) === undefined)
         throw new ArchiveFormatError('its seek table differs from the sealed one');
     },

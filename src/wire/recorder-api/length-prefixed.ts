@@ -61,23 +61,12 @@ function leadOf(contentBytes: number): Uint8Array {
   return lead;
 }
 
-export interface RecordReader {
-  /** True after the end message has been parsed. */
-  readonly ended: boolean;
-  /**
-   * Parses a chunk, which may begin and end anywhere.
-   * @throws WireError `limit` for a message that is too long, `malformed` for bytes after the end message, `dead` after
-   * an error; any error that `content` throws
-   */
-  push(chunk: Uint8Array): void;
-}
-
 /**
  * @param maxBytes maximum content of a message
  * @param content receives the content in pieces, as views of the pushed bytes. Content before an error is
  * also passed
  */
-export function createRecordReader(maxBytes: number, content: (piece: Uint8Array) => void): RecordReader {
+export function createRecordReader(maxBytes: number, content: (piece: Uint8Array) => void) {
   /** Number of received bytes of the message header, and the part of the message length in these bytes. */
   let leadBytes = 0;
   let lead = 0;
@@ -101,9 +90,15 @@ export function createRecordReader(maxBytes: number, content: (piece: Uint8Array
   }
 
   return {
-    get ended() {
+    /** True after the end message has been parsed. */
+    get ended(): boolean {
       return ended;
     },
+    /**
+     * Parses a chunk, which may begin and end anywhere.
+     * @throws WireError `limit` for a message that is too long, `malformed` for bytes after the end message, `dead`
+     * after an error; any error that `content` throws
+     */
     push: stopAfterFailure((chunk: Uint8Array): void => {
       for (let at = 0; at < chunk.length;) {
         if (ended) throw new WireError('malformed', 'bytes follow the end of the records');

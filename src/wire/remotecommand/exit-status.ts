@@ -179,22 +179,6 @@ function exitMessage(code: number): string {
   return `command terminated with non-zero exit code: exit status ${code}`;
 }
 
-/** Collects the bytes of the error stream and parses the exit status. */
-export interface StatusCollector {
-  /** True if the error stream has bytes. */
-  readonly begun: boolean;
-  /**
-   * Bytes of the error stream, valid until the next `push`. Keeps at most one byte more than the limit of a status.
-   */
-  readonly bytes: Uint8Array;
-  push(bytes: Uint8Array): void;
-  /**
-   * Parses the complete stream. Returns undefined if the status is malformed, because a malformed status must not
-   * affect the recording. Also returns undefined after {@link MAX_PARSES} calls.
-   */
-  finish(): ExitStatus | undefined;
-}
-
 const NO_BYTES = new Uint8Array(0);
 /**
  * Maximum number of times that a collector parses its bytes. Over WebSocket, a collector parses its bytes after each
@@ -202,23 +186,32 @@ const NO_BYTES = new Uint8Array(0);
  */
 const MAX_PARSES = 64;
 
-export function createStatusCollector(version: ChannelVersion): StatusCollector {
+/** Collects the bytes of the error stream and parses the exit status. */
+export function createStatusCollector(version: ChannelVersion) {
   let kept: GrowingBytes | undefined;
   let parses = 0;
   const all = (): Uint8Array => kept?.all ?? NO_BYTES;
   return {
-    get begun() {
+    /** True if the error stream has bytes. */
+    get begun(): boolean {
       return kept !== undefined;
     },
-    get bytes() {
+    /**
+     * Bytes of the error stream, valid until the next `push`. Keeps at most one byte more than the limit of a status.
+     */
+    get bytes(): Uint8Array {
       return all();
     },
-    push(bytes) {
+    push(bytes: Uint8Array): void {
       if (bytes.length === 0) return;
       kept ??= new GrowingBytes();
       kept.bytes(bytes.subarray(0, MAX_STATUS_BYTES + 1 - kept.length));
     },
-    finish() {
+    /**
+     * Parses the complete stream. Returns undefined if the status is malformed, because a malformed status must not
+     * affect the recording. Also returns undefined after {@link MAX_PARSES} calls.
+     */
+    finish(): ExitStatus | undefined {
       parses += 1;
       if (parses > MAX_PARSES) return undefined;
       try {

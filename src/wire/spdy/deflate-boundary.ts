@@ -12,15 +12,7 @@
 /** Thrown if the bytes end too early or violate the format. The caller of this module never gets this error. */
 class Stop extends Error {}
 
-interface BitReader {
-  /** @throws Stop if no bytes are left. */
-  bits(count: number): number;
-  /** Skips to the next byte boundary. */
-  align(): void;
-  /** @throws Stop if fewer bytes are left. */
-  skipBytes(count: number): void;
-  readonly done: boolean;
-}
+type BitReader = ReturnType<typeof createBitReader>;
 
 /** Canonical Huffman code: the number of codes per length, and the symbols in order (RFC 1951 §3.2.2). */
 interface HuffmanCode {
@@ -165,11 +157,12 @@ function decodeSymbol(reader: BitReader, { counts, symbols }: HuffmanCode): numb
   throw new Stop();
 }
 
-function createBitReader(bytes: Uint8Array): BitReader {
+function createBitReader(bytes: Uint8Array) {
   let position = 0; // position in bits; each byte is read from its least significant bit (RFC 1951 §3.1.1)
   const end = bytes.length * 8;
   return {
-    bits(count) {
+    /** @throws Stop if no bytes are left. */
+    bits(count: number): number {
       if (position + count > end) throw new Stop();
       let value = 0;
       for (let bit = 0; bit < count; bit += 1) {
@@ -178,14 +171,16 @@ function createBitReader(bytes: Uint8Array): BitReader {
       }
       return value;
     },
-    align() {
+    /** Skips to the next byte boundary. */
+    align(): void {
       position = (position + 7) & ~7;
     },
-    skipBytes(count) {
+    /** @throws Stop if fewer bytes are left. */
+    skipBytes(count: number): void {
       position += count * 8;
       if (position > end) throw new Stop();
     },
-    get done() {
+    get done(): boolean {
       return position === end;
     },
   };

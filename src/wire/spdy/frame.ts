@@ -81,17 +81,7 @@ export interface SpdyLimits {
   readonly maxDataFrameBytes: number;
 }
 
-export interface SpdyParser {
-  /**
-   * @returns all complete events, in order. Header blocks are copies, DATA payloads are views.
-   * @throws WireError `malformed` or `limit`; afterwards `dead`.
-   */
-  push(chunk: Uint8Array): readonly SpdyEvent[];
-  /** True between frames. Another frame can be inserted only at such a position. */
-  readonly atBoundary: boolean;
-  /** Number of bytes since the end of the last frame; 0 at a boundary. */
-  readonly partialBytes: number;
-}
+export type SpdyParser = ReturnType<typeof createSpdyParser>;
 
 export const SPDY_LIMITS: SpdyLimits = { maxControlFrameBytes: 64 * 1024, maxDataFrameBytes: 0xff_ffff };
 
@@ -155,7 +145,7 @@ interface ControlFrame {
  *
  * @param limits maximum sizes in bytes. The defaults are in `SPDY_LIMITS`.
  */
-export function createSpdyParser(limits: Partial<SpdyLimits> = {}): SpdyParser {
+export function createSpdyParser(limits: Partial<SpdyLimits> = {}) {
   const bounds: SpdyLimits = { ...SPDY_LIMITS, ...limits };
   const header = new Uint8Array(SPDY_HEADER_BYTES);
   const headerView = new DataView(header.buffer);
@@ -208,11 +198,17 @@ export function createSpdyParser(limits: Partial<SpdyLimits> = {}): SpdyParser {
   }
 
   return {
+    /**
+     * @returns all complete events, in order. Header blocks are copies, DATA payloads are views.
+     * @throws WireError `malformed` or `limit`; afterwards `dead`.
+     */
     push,
-    get atBoundary() {
+    /** True between frames. Another frame can be inserted only at such a position. */
+    get atBoundary(): boolean {
       return headerFilled === 0 && data === undefined && control === undefined;
     },
-    get partialBytes() {
+    /** Number of bytes since the end of the last frame; 0 at a boundary. */
+    get partialBytes(): number {
       if (data !== undefined) return SPDY_HEADER_BYTES + data.length - data.remaining;
       return control === undefined ? headerFilled : SPDY_HEADER_BYTES + control.filled;
     },

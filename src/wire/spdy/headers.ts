@@ -30,14 +30,6 @@ export interface HeaderInflater {
   decode(block: Uint8Array): ReadonlyMap<string, string>;
 }
 
-export interface HeaderDeflater {
-  /**
-   * @param headers names in lower-case ASCII, each only once. Values may contain code units 0–255.
-   * @throws WireError `malformed` for an invalid name or value.
-   */
-  encode(headers: Iterable<readonly [string, string]>): Uint8Array;
-}
-
 export const SPDY_HEADER_LIMITS = {
   /** Maximum size of a block after inflating, in bytes. */
   maxInflatedBytes: 8 * 1024,
@@ -170,10 +162,14 @@ function latin1(bytes: Uint8Array): string {
  * Creates an encoder for one direction of one connection. It writes stored (uncompressed) blocks, which every
  * inflater accepts. The gateway sends few headers, so compression would save little.
  */
-export function createHeaderDeflater(): HeaderDeflater {
+export function createHeaderDeflater() {
   let started = false;
   return {
-    encode(headers) {
+    /**
+     * @param headers names in lower-case ASCII, each only once. Values may contain code units 0–255.
+     * @throws WireError `malformed` for an invalid name or value.
+     */
+    encode(headers: Iterable<readonly [string, string]>): Uint8Array {
       const text = encodeHeaders(headers);
       const blocks: number[] = [];
       if (!started) blocks.push(0x78, 0xf9, 0xe3, 0xc6, 0xa7, 0xc2); // the same flags as Go's encoder

@@ -70,17 +70,7 @@ export interface WebSocketScannerOptions {
   readonly maxMessageFrames?: number;
 }
 
-export interface WebSocketScanner {
-  /**
-   * @returns all pieces of the chunk, in order.
-   * @throws WireError `malformed` or `limit`; afterwards `dead`.
-   */
-  push(chunk: Uint8Array): readonly WebSocketPiece[];
-  /** True between frames, even if a message is incomplete. */
-  readonly atBoundary: boolean;
-  /** Number of bytes since the end of the last frame; 0 at a boundary. */
-  readonly partialBytes: number;
-}
+export type WebSocketScanner = ReturnType<typeof createWebSocketScanner>;
 
 export const MAX_FRAME_BYTES = 32 * 1024 * 1024;
 export const MAX_MESSAGE_FRAMES = 64 * 1024;
@@ -151,7 +141,7 @@ class Piece implements WebSocketPiece {
 }
 
 /** Creates a scanner for one direction of one connection. */
-export function createWebSocketScanner(options: WebSocketScannerOptions): WebSocketScanner {
+export function createWebSocketScanner(options: WebSocketScannerOptions) {
   const { expectMask, maxFrameBytes = MAX_FRAME_BYTES, maxMessageFrames = MAX_MESSAGE_FRAMES } = options;
   const header = new Uint8Array(MAX_HEADER_BYTES);
   const frame: Frame = {
@@ -232,11 +222,17 @@ export function createWebSocketScanner(options: WebSocketScannerOptions): WebSoc
   }
 
   return {
+    /**
+     * @returns all pieces of the chunk, in order.
+     * @throws WireError `malformed` or `limit`; afterwards `dead`.
+     */
     push,
-    get atBoundary() {
+    /** True between frames, even if a message is incomplete. */
+    get atBoundary(): boolean {
       return !inFrame && headerFilled === 0;
     },
-    get partialBytes() {
+    /** Number of bytes since the end of the last frame; 0 at a boundary. */
+    get partialBytes(): number {
       return inFrame ? frame.headerLength + frame.offset : headerFilled;
     },
   };

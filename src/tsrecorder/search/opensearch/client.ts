@@ -28,16 +28,7 @@ export interface ServerRequest {
 }
 
 /** Connection to an OpenSearch server. */
-export interface SearchServer {
-  /**
-   * Sends a request.
-   * @returns the body of a successful response; undefined if it is empty
-   * @throws ServerError if the server refuses the request; Error with a sentence if there is no valid response in time
-   */
-  ask(request: ServerRequest): Promise<unknown>;
-  /** Closes idle connections. */
-  close(): void;
-}
+export type SearchServer = ReturnType<typeof createSearchServer>;
 
 /** Error response of the server. */
 export class ServerError extends Error {
@@ -69,7 +60,7 @@ const MAX_SOCKETS = 4;
 const MAX_ANSWER = 64 * 1024 ** 2;
 
 /** Creates a client. @param maxAnswer maximum size of a response, in bytes */
-export function createSearchServer(access: ServerAccess, maxAnswer = MAX_ANSWER): SearchServer {
+export function createSearchServer(access: ServerAccess, maxAnswer = MAX_ANSWER) {
   const url = new URL(access.url);
   const isTls = url.protocol === 'https:';
   const kept = { keepAlive: true, maxSockets: MAX_SOCKETS, ...(isTls ? { ca: access.ca } : {}) };
@@ -109,7 +100,13 @@ export function createSearchServer(access: ServerAccess, maxAnswer = MAX_ANSWER)
   }
 
   return {
-    ask: (asked) =>
+    /**
+     * Sends a request.
+     * @returns the body of a successful response; undefined if it is empty
+     * @throws ServerError if the server refuses the request; Error with a sentence if there is no valid response in
+     * time
+     */
+    ask: (asked: ServerRequest): Promise<unknown> =>
       withTimeout(asked.timeoutMs ?? TIMEOUT_MS, 'OpenSearch', undefined, async (stop) => {
         const { status, text } = await send(asked, stop).catch((error: unknown) => {
           // The server may have closed a keep-alive connection. All requests are safe to repeat.
@@ -121,7 +118,8 @@ export function createSearchServer(access: ServerAccess, maxAnswer = MAX_ANSWER)
         if (answer === undefined && text !== '') throw new Error('OpenSearch answered what is no JSON');
         return answer;
       }),
-    close: () => agent.destroy(),
+    /** Closes idle connections. */
+    close: (): void => agent.destroy(),
   };
 }
 

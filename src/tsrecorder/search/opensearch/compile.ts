@@ -2,7 +2,7 @@
  * Compiles a query for OpenSearch. The text of a query is never parsed by the server. Words become terms, and the rules
  * of the viewer become an additional condition.
  */
-import { markedPhrases, type MarkedPhrases } from '../../../search/hit.ts';
+import { markedPhrases } from '../../../search/hit.ts';
 import { isWord, type Query, type Term } from '../../../search/query.ts';
 import { phraseOf } from '../../../search/tokens.ts';
 import type { ViewerTerms } from '../../../search/viewer-terms.ts';
@@ -10,18 +10,10 @@ import type { ViewerTerms } from '../../../search/viewer-terms.ts';
 /** A condition in the query language of OpenSearch. */
 export type SearchCondition = Readonly<Record<string, unknown>>;
 
-export interface CompiledSearch {
-  readonly filter: readonly SearchCondition[];
-  readonly mustNot: readonly SearchCondition[];
-  /** True if the query contains words to find in moments. */
-  readonly hasText: boolean;
-  /** True if a term of the query is looked up in the index ({@link isWord}), or if the viewer is restricted. */
-  readonly hasWords: boolean;
-  readonly marked: MarkedPhrases;
-}
+export type CompiledSearch = ReturnType<typeof compileSearch>;
 
 /** Compiles a query and the rules of a viewer. */
-export function compileSearch(query: Query, may: ViewerTerms): CompiledSearch {
+export function compileSearch(query: Query, may: ViewerTerms) {
   const filter: SearchCondition[] = [];
   const mustNot: SearchCondition[] = [];
   let hasWords = may !== 'everything';
@@ -38,7 +30,9 @@ export function compileSearch(query: Query, may: ViewerTerms): CompiledSearch {
   return {
     filter,
     mustNot,
+    /** True if the query contains words to find in moments. */
     hasText: query.clauses.flat().some(({ kind }) => kind === 'text'),
+    /** True if a term of the query is looked up in the index ({@link isWord}), or if the viewer is restricted. */
     hasWords,
     marked: markedPhrases(query),
   };

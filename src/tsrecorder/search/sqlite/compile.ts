@@ -2,7 +2,7 @@
  * Compiles a query for SQLite: words for FTS5, and conditions on sessions. The text of a query is never part of the
  * SQL.
  */
-import { markedPhrases, type MarkedPhrases } from '../../../search/hit.ts';
+import { markedPhrases } from '../../../search/hit.ts';
 import { isWord, type CompareTerm, type Query, type Term } from '../../../search/query.ts';
 import { commandWord, phraseOf, tokenize } from '../../../search/tokens.ts';
 import type { ViewerTerm, ViewerTerms } from '../../../search/viewer-terms.ts';
@@ -20,26 +20,7 @@ import {
 } from './facets.ts';
 import { numberOf } from './database.ts';
 
-export interface CompiledQuery {
-  /**
-   * FTS5 expression that finds candidates. The expression contains the words of the query, and words that the
-   * conditions imply. Undefined if all sessions are candidates.
-   */
-  readonly match: string | undefined;
-  /**
-   * FTS5 expression that contains only the words of the query, for a search within one session whose conditions match.
-   */
-  readonly words: string | undefined;
-  /** True if at least one term of the query is compared with the text of moments. */
-  readonly hasText: boolean;
-  /** SQL condition on table `s`. */
-  readonly where: string;
-  readonly values: readonly (string | number)[];
-  /** Range of session numbers: `from` inclusive, `to` exclusive. */
-  readonly from: number;
-  readonly to: number;
-  readonly marked: MarkedPhrases;
-}
+export type CompiledQuery = ReturnType<typeof compileQuery>;
 
 interface Condition {
   readonly sql: string;
@@ -47,7 +28,7 @@ interface Condition {
 }
 
 /** Compiles a query and the rules of a viewer. */
-export function compileQuery(query: Query, may: ViewerTerms, key: string): CompiledQuery {
+export function compileQuery(query: Query, may: ViewerTerms, key: string) {
   const all: string[] = [];
   const none: string[] = [];
   const around: string[] = [];
@@ -68,11 +49,22 @@ export function compileQuery(query: Query, may: ViewerTerms, key: string): Compi
   if (may !== 'everything') all.push(rules(may, key));
   if (all.length === 0 && none.length > 0) all.push(inFacets(EVERY));
   return {
+    /**
+     * FTS5 expression that finds candidates. The expression contains the words of the query, and words that the
+     * conditions imply. Undefined if all sessions are candidates.
+     */
     match: matchOf([...all, ...around], none),
+    /**
+     * FTS5 expression that contains only the words of the query, for a search within one session whose conditions
+     * match.
+     */
     words: matchOf(all, none),
+    /** True if at least one term of the query is compared with the text of moments. */
     hasText: query.clauses.flat().some(({ kind }) => kind === 'text'),
+    /** SQL condition on table `s`. */
     where: conditions.map(({ sql }) => sql).join(' AND ') || 'TRUE',
     values: conditions.flatMap(({ values }) => values),
+    /** Range of session numbers: `from` inclusive, `to` exclusive. */
     from: Math.max(0, ...timesOf(query, 'after')),
     to: Math.min(Number.MAX_SAFE_INTEGER, ...timesOf(query, 'before')),
     marked: markedPhrases(query),
