@@ -1,23 +1,8 @@
 /** Counts used slots, in total and per key. Callers define the capacity. */
-export interface KeyedCounter {
-  readonly total: number;
-  usedBy(key: string): number;
-  /**
-   * Takes `places` slots, by default one. The returned function releases the slots; further calls of it have no effect.
-   */
-  take(key: string, places?: number): () => void;
-  /**
-   * Returns true if `key` may take another of `capacity` slots: if the key uses fewer slots than are free. A single key
-   * therefore gets at most half of the slots. If `n` keys have high demand, their shares approach `1 / (n + 1)` each as
-   * slots are released. A few keys cannot take all slots, so a new key usually finds a free slot.
-   */
-  hasShare(key: string, capacity: number): boolean;
-  /** Takes one slot, like `take`. @returns undefined if `hasShare` is false */
-  takeShare(key: string, capacity: number): (() => void) | undefined;
-}
+export type KeyedCounter = ReturnType<typeof createKeyedCounter>;
 
 /** Creates a counter. The counter stores only keys that use a slot. */
-export function createKeyedCounter(): KeyedCounter {
+export function createKeyedCounter() {
   const byKey = new Map<string, number>();
   const usedBy = (key: string): number => byKey.get(key) ?? 0;
   let total = 0;
@@ -36,12 +21,23 @@ export function createKeyedCounter(): KeyedCounter {
     };
   };
   return {
-    get total() {
+    get total(): number {
       return total;
     },
     usedBy,
+    /**
+     * Takes `places` slots, by default one. The returned function releases the slots; further calls of it have no
+     * effect.
+     */
     take,
+    /**
+     * Returns true if `key` may take another of `capacity` slots: if the key uses fewer slots than are free. A single
+     * key therefore gets at most half of the slots. If `n` keys have high demand, their shares approach `1 / (n + 1)`
+     * each as slots are released. A few keys cannot take all slots, so a new key usually finds a free slot.
+     */
     hasShare,
-    takeShare: (key, capacity) => (hasShare(key, capacity) ? take(key) : undefined),
+    /** Takes one slot, like `take`. @returns undefined if `hasShare` is false */
+    takeShare: (key: string, capacity: number): (() => void) | undefined =>
+      hasShare(key, capacity) ? take(key) : undefined,
   };
 }

@@ -89,23 +89,24 @@ export interface SealedRecord {
 }
 
 /** Signs and verifies records with a key that all gateways of a cluster share. */
-export interface RecordSeal {
-  seal(uid: string, record: AccessRecord): SealedRecord;
-  /** Verifies a record. @returns undefined if the record was not signed with this key for this object */
-  open(uid: string, name: string, sealed: Partial<SealedRecord>): AccessRecord | undefined;
-}
+export type RecordSeal = ReturnType<typeof createRecordSeal>;
 
 /** @param secret at least 32 random bytes */
-export function createRecordSeal(secret: Uint8Array): RecordSeal {
+export function createRecordSeal(secret: Uint8Array) {
   const key = Buffer.from(hkdfSync('sha256', secret, new Uint8Array(), 'tailcast access request', 32));
   const sign = (uid: string, text: string): Buffer =>
     createHmac('sha256', key).update(`${uid.length}\n${uid}\n${text}`).digest();
   return {
-    seal(uid, record) {
+    seal(uid: string, record: AccessRecord): SealedRecord {
       const text = JSON.stringify(record);
       return { record: text, signature: sign(uid, text).toString('base64') };
     },
-    open(uid, name, { record: text, signature }) {
+    /** Verifies a record. @returns undefined if the record was not signed with this key for this object */
+    open(
+      uid: string,
+      name: string,
+      { record: text, signature }: Partial<SealedRecord>,
+    ): AccessRecord | undefined {
       if (text === undefined || signature === undefined) return undefined;
       const given = Buffer.from(signature, 'base64');
       const expected = sign(uid, text);

@@ -1,10 +1,5 @@
 /** Delays between retries. */
-export interface Backoff {
-  /** Returns the next delay: twice the previous delay, up to the maximum. */
-  next(): number;
-  /** Resets the delay to the minimum after a success. */
-  reset(): void;
-}
+export type Backoff = ReturnType<typeof createBackoff>;
 
 /**
  * Returns delays that double from `baseMs` to `maxMs`.
@@ -15,15 +10,17 @@ export interface Backoff {
 export function createBackoff(
   limits: { readonly baseMs: number; readonly maxMs: number },
   random: () => number = () => 0,
-): Backoff {
+) {
   let failures = 0;
   return {
-    next() {
+    /** Returns the next delay: twice the previous delay, up to the maximum. */
+    next(): number {
       const full = Math.min(limits.maxMs, limits.baseMs * 2 ** Math.min(failures, 30));
       failures += 1;
       return full * (1 - random() / 2);
     },
-    reset() {
+    /** Resets the delay to the minimum after a success. */
+    reset(): void {
       failures = 0;
     },
   };

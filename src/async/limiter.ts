@@ -1,20 +1,6 @@
 /** Limits the number of concurrent actions, and queues further actions. */
 import { FairQueue } from './fair-queue.ts';
 
-export interface Limiter {
-  /**
-   * Runs `action` when there is capacity. Owners take turns. The actions of one owner start in order.
-   *
-   * @throws Error `full()` if the queue is full for the owner; the reason of `signal` if the signal aborts while the
-   * action is queued
-   */
-  run<T>(action: () => Promise<T>, signal?: AbortSignal, owner?: string): Promise<T>;
-  /** Returns true if the queue is full for this owner. */
-  isFull(owner?: string): boolean;
-  readonly active: number;
-  readonly waiting: number;
-}
-
 export interface LimiterOptions {
   readonly maxActive: number;
   /** Maximum number of concurrent actions of one owner. Default: `maxActive`. */
@@ -33,7 +19,7 @@ interface Waiting {
   readonly proceed: () => void;
 }
 
-export function createLimiter(options: LimiterOptions): Limiter {
+export function createLimiter(options: LimiterOptions) {
   const {
     maxActive,
     maxActivePerOwner = maxActive,
@@ -100,7 +86,13 @@ export function createLimiter(options: LimiterOptions): Limiter {
   }
 
   return {
-    async run(action, signal, owner = '') {
+    /**
+     * Runs `action` when there is capacity. Owners take turns. The actions of one owner start in order.
+     *
+     * @throws Error `full()` if the queue is full for the owner; the reason of `signal` if the signal aborts while the
+     * action is queued
+     */
+    async run<T>(action: () => Promise<T>, signal?: AbortSignal, owner = ''): Promise<T> {
       await enter(signal, owner);
       try {
         return await action();
@@ -108,11 +100,12 @@ export function createLimiter(options: LimiterOptions): Limiter {
         exit(owner);
       }
     },
+    /** Returns true if the queue is full for this owner. */
     isFull,
-    get active() {
+    get active(): number {
       return active;
     },
-    get waiting() {
+    get waiting(): number {
       return queue.size;
     },
   };

@@ -6,26 +6,23 @@
 /** Number of items in a piece. A piece takes one or two milliseconds. */
 const ITEMS = 1000;
 
-export interface LoopTurns {
-  /** Counts an item. @returns true if the caller must call `turn` before the next item */
-  isDue(): boolean;
-  /** Yields to the event loop. @throws the reason of the signal if the signal has aborted */
-  turn(): Promise<void>;
-}
+export type LoopTurns = ReturnType<typeof createLoopTurns>;
 
 /**
  * Creates the counter of the items of one long computation. Concurrent calls of `turn` share one turn of the event
  * loop.
  */
-export function createLoopTurns(signal?: AbortSignal, items = ITEMS): LoopTurns {
+export function createLoopTurns(signal?: AbortSignal, items = ITEMS) {
   let left = items;
   let turning: Promise<void> | undefined;
   return {
-    isDue() {
+    /** Counts an item. @returns true if the caller must call `turn` before the next item */
+    isDue(): boolean {
       left -= 1;
       return left <= 0;
     },
-    async turn() {
+    /** Yields to the event loop. @throws the reason of the signal if the signal has aborted */
+    async turn(): Promise<void> {
       turning ??= new Promise((resolve) => {
         setImmediate(() => {
           left = items;

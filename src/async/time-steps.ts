@@ -4,13 +4,7 @@
  */
 import { pause } from './pause.ts';
 
-export interface TimeSteps {
-  /**
-   * Calls `act`, and waits until the elapsed time is a multiple of the step. Then returns the result of `act` or throws
-   * its error.
-   */
-  run<T>(act: () => Promise<T>): Promise<T>;
-}
+export type TimeSteps = ReturnType<typeof createTimeSteps>;
 
 export interface TimeStepsOptions {
   readonly stepMs: number;
@@ -24,9 +18,13 @@ export function createTimeSteps({
   stepMs,
   now = () => performance.now(),
   wait = async (delayMs) => void (await pause(delayMs, new AbortController().signal)),
-}: TimeStepsOptions): TimeSteps {
+}: TimeStepsOptions) {
   return {
-    async run(act) {
+    /**
+     * Calls `act`, and waits until the elapsed time is a multiple of the step. Then returns the result of `act` or
+     * throws its error.
+     */
+    async run<T>(act: () => Promise<T>): Promise<T> {
       const began = now();
       try {
         return await act();

@@ -147,28 +147,24 @@ interface Refusal {
 }
 
 /** Operations of `tailcast doctor` on a bucket. */
-export interface ExaminedBucket {
-  /** Object-lock retention of new recordings, in days. */
-  readonly retentionDays: number;
-  /** Writes and removes a test object. @returns the reason if this fails, otherwise undefined */
-  write(): Promise<string | undefined>;
-  rules(): Promise<BucketRules>;
-}
+export type ExaminedBucket = ReturnType<typeof examineBucket>;
 
 /**
  * Returns the operations on a bucket. Each call opens and closes the bucket. Rejections are TailcastErrors with
  * `CONFIG_INVALID`.
  */
-export function examineBucket(config: StoreConfig, address: BucketAddress): ExaminedBucket {
+export function examineBucket(config: StoreConfig, address: BucketAddress) {
   return {
+    /** Object-lock retention of new recordings, in days. */
     retentionDays: config.s3Retention?.days ?? 0,
-    async write() {
+    /** Writes and removes a test object. @returns the reason if this fails, otherwise undefined */
+    async write(): Promise<string | undefined> {
       const { bucket, probe } = await openBucket(config, address);
       const refusal = await probe();
       bucket.close();
       return refusal?.reason;
     },
-    async rules() {
+    async rules(): Promise<BucketRules> {
       const { bucket } = await openBucket(config, address);
       const rules = await bucket.rules();
       bucket.close();

@@ -22,11 +22,7 @@ export interface ApiAnswer {
   readonly answeredAtMs: number;
 }
 
-export interface ApiClient {
-  get(path: string, signal: AbortSignal): Promise<ApiAnswer>;
-  /** @param as identity that the request impersonates; default: none */
-  post(path: string, body: unknown, signal: AbortSignal, as?: ImpersonationTarget): Promise<ApiAnswer>;
-}
+export type ApiClient = ReturnType<typeof createApiClient>;
 
 const MAX_ANSWER_BYTES = 4 * 1024 * 1024;
 
@@ -39,7 +35,7 @@ export class AnswerTooLargeError extends Error {
  * Creates a client. `unixMs` returns the local time, for comparisons with the header `Date`.
  * @param prefix prefix of every path, for example the path of a kcp workspace
  */
-export function createApiClient(server: ApiServer, unixMs: () => number, prefix = ''): ApiClient {
+export function createApiClient(server: ApiServer, unixMs: () => number, prefix = '') {
   const ask = async (
     method: 'GET' | 'POST',
     path: string,
@@ -74,8 +70,10 @@ export function createApiClient(server: ApiServer, unixMs: () => number, prefix 
     };
   };
   return {
-    get: (path, signal) => ask('GET', path, undefined, signal),
-    post: (path, body, signal, as) => ask('POST', path, body, signal, as),
+    get: (path: string, signal: AbortSignal): Promise<ApiAnswer> => ask('GET', path, undefined, signal),
+    /** @param as identity that the request impersonates; default: none */
+    post: (path: string, body: unknown, signal: AbortSignal, as?: ImpersonationTarget): Promise<ApiAnswer> =>
+      ask('POST', path, body, signal, as),
   };
 }
 

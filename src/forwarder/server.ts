@@ -31,19 +31,14 @@ export interface ForwarderOptions {
   readonly maxConnections?: number;
 }
 
-export interface Forwarder {
-  /** Ports on which the forwarder listens, in the order of the `ports` option. */
-  readonly ports: readonly number[];
-  readonly open: number;
-  close(): Promise<void>;
-}
+export type Forwarder = Awaited<ReturnType<typeof openForwarder>>;
 
 const MAX_CONNECTIONS = 10_000;
 const LINGER_MS = 10_000;
 const KEEP_ALIVE_MS = 30_000;
 
 /** @throws Error of the OS, such as `EADDRINUSE` */
-export async function openForwarder(options: ForwarderOptions): Promise<Forwarder> {
+export async function openForwarder(options: ForwarderOptions) {
   const { host, log, accepts = () => true, maxConnections = MAX_CONNECTIONS } = options;
   const sockets = new Set<Socket>();
   const slots = createKeyedCounter();
@@ -105,8 +100,9 @@ export async function openForwarder(options: ForwarderOptions): Promise<Forwarde
     throw error;
   }
   return {
+    /** Ports on which the forwarder listens, in the order of the `ports` option. */
     ports: bound,
-    get open() {
+    get open(): number {
       return sockets.size;
     },
     close,

@@ -34,17 +34,7 @@ export interface ServiceAnswer {
   isComplete(): boolean;
 }
 
-export interface Upstreams {
-  /**
-   * Sends a request. Rejects if there is no response. A request without a body may be repeated once over another
-   * connection. This happens if the Service reports over HTTP/2 that it has not processed the request. It also happens
-   * if the method is safe and the keep-alive connection was closed. The signal also aborts the response.
-   */
-  ask(question: ServiceQuestion, signal: AbortSignal): Promise<ServiceAnswer>;
-  /** Opens a separate connection for an upgrade. */
-  open(question: Omit<ServiceQuestion, 'body' | 'http2'>): ClientRequest;
-  close(): void;
-}
+export type Upstreams = ReturnType<typeof createUpstreams>;
 
 export interface UpstreamLimits {
   readonly connectMs?: number;
@@ -72,10 +62,7 @@ interface Session {
   lastStream: number;
 }
 
-export function createUpstreams({
-  connectMs = CONNECT_MS,
-  idleMs = IDLE_MS,
-}: UpstreamLimits = {}): Upstreams {
+export function createUpstreams({ connectMs = CONNECT_MS, idleMs = IDLE_MS }: UpstreamLimits = {}) {
   const agents = { http: new Agent({ keepAlive: true }), https: new SecureAgent({ keepAlive: true }) };
   const sessions = createSessions(connectMs);
 
@@ -117,19 +104,25 @@ export function createUpstreams({
   }
 
   return {
-    async ask(question, signal) {
+    /**
+     * Sends a request. Rejects if there is no response. A request without a body may be repeated once over another
+     * connection. This happens if the Service reports over HTTP/2 that it has not processed the request. It also
+     * happens if the method is safe and the keep-alive connection was closed. The signal also aborts the response.
+     */
+    async ask(question: ServiceQuestion, signal: AbortSignal): Promise<ServiceAnswer> {
       const answer = await (question.http2 ? askHttp2(question, signal) : askHttp1(question, signal));
       if (isFinalStatus(answer.status)) return answer;
       answer.body.destroy();
       throw new Error(`status ${answer.status}`);
     },
-    open(question) {
+    /** Opens a separate connection for an upgrade. */
+    open(question: Omit<ServiceQuestion, 'body' | 'http2'>): ClientRequest {
       const request = begin(question, false);
       // The timeout applies until the protocol switch.
       request.setTimeout(idleMs, () => request.destroy(new Error(`silent for ${idleMs} ms`)));
       return request;
     },
-    close() {
+    close(): void {
       agents.http.destroy();
       agents.https.destroy();
       sessions.close();
@@ -137,16 +130,11 @@ export function createUpstreams({
   };
 }
 
-interface Sessions {
-  /** Returns a session with capacity for another request. Opens a session if necessary. */
-  to(upstream: string, except?: Session): Session;
-  close(): void;
-}
-
-function createSessions(connectMs: number): Sessions {
+function createSessions(connectMs: number) {
   const sessions = new Map<string, Set<Session>>();
   return {
-    to(upstream, except) {
+    /** Returns a session with capacity for another request. Opens a session if necessary. */
+    to(upstream: string, except?: Session): Session {
       const all = sessions.get(upstream) ?? new Set<Session>();
       for (const one of all) if (one !== except && hasCapacity(one)) return one;
       const { hostname, port, secure } = placeOf(upstream);
@@ -171,7 +159,7 @@ function createSessions(connectMs: number): Sessions {
       sessions.set(upstream, all.add(opened));
       return opened;
     },
-    close() {
+    close(): void {
       for (const all of sessions.values()) for (const { session } of all) session.destroy();
     },
   };
@@ -232,21 +220,12 @@ function answerTo(
   return answered.promise;
 }
 
-interface Asked {
-  readonly answer: Promise<ServiceAnswer>;
-  /**
-   * Returns true if the failed request may be sent again, because the Service has not processed it, or because the
-   * method is safe and the session was closed before the response.
-   */
-  isUnprocessed(): boolean;
-}
-
 function askStream(
   opened: Session,
   { method, path, fields, body, upstream }: ServiceQuestion,
   idleMs: number,
   signal: AbortSignal,
-): Asked {
+) {
   const answered = Promise.withResolvers<ServiceAnswer>();
   const { host, ...rest } = asHttp2(fields);
   const head = {
@@ -287,7 +266,11 @@ function askStream(
   if (body !== undefined) send(body, stream);
   return {
     answer: answered.promise,
-    isUnprocessed() {
+    /**
+     * Returns true if the failed request may be sent again, because the Service has not processed it, or because the
+     * method is safe and the session was closed before the response.
+     */
+    isUnprocessed(): boolean {
       // RFC 9113 §8.7: the Service has not processed a refused stream, or a stream whose id is higher than the last
       // one in GOAWAY.
       if (stream.rstCode === constants.NGHTTP2_REFUSED_STREAM) return true;

@@ -32,15 +32,6 @@ export interface TlsSources {
   readonly rejectUnauthorized: boolean;
 }
 
-export interface FollowedTls {
-  /** The last valid settings; the same JavaScript object until one of the settings changes. */
-  readonly current: ApiServerTls;
-  /** Reads all sources again. @throws the error of a source that cannot be read */
-  reload(): Promise<void>;
-  /** Reads only the CAs again, without running a credential plugin. */
-  reloadAuthorities(): Promise<void>;
-}
-
 /**
  * Resolves after all sources have been read. Afterwards, the sources are read again only when the caller requests this.
  *
@@ -51,7 +42,7 @@ export interface FollowedTls {
 export async function followTls(
   { authorities, certificate, rejectUnauthorized }: TlsSources,
   about: { readonly where: string; readonly onUnusable?: ((error: TailcastError) => void) | undefined },
-): Promise<FollowedTls> {
+) {
   let ca = await authorities?.();
   let own = await certificate();
   let current = checked({ ca, ...own, rejectUnauthorized }, about.where);
@@ -80,13 +71,16 @@ export async function followTls(
     use();
   }
   return {
-    get current() {
+    /** The last valid settings; the same JavaScript object until one of the settings changes. */
+    get current(): ApiServerTls {
       return current;
     },
-    async reload() {
+    /** Reads all sources again. @throws the error of a source that cannot be read */
+    async reload(): Promise<void> {
       own = await certificate();
       await reloadAuthorities();
     },
+    /** Reads only the CAs again, without running a credential plugin. */
     reloadAuthorities,
   };
 }

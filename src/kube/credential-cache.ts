@@ -12,15 +12,7 @@ export interface TimedCredential extends Credential {
   readonly expiresAtMs: number;
 }
 
-export interface CredentialSource {
-  /**
-   * Returns the cached credential while it is valid. Otherwise requests a new credential, with a single request for
-   * all waiting callers.
-   */
-  credential(): Promise<Credential>;
-  /** Called after the API server refused the cached credential, to discard it. */
-  forget(): void;
-}
+export type CredentialSource = ReturnType<typeof cacheCredential>;
 
 /** Time before the expiry of a credential at which it is replaced, in milliseconds. */
 const EXPIRY_MARGIN_MS = 5_000;
@@ -35,7 +27,7 @@ export function cacheCredential(
   issue: () => Promise<TimedCredential>,
   wallClock: () => number,
   minIntervalMs: number,
-): CredentialSource {
+) {
   let last: { readonly result: Promise<TimedCredential>; readonly startedAtMs: number } | undefined;
   let validUntilMs = 0;
 
@@ -57,13 +49,18 @@ export function cacheCredential(
   }
 
   return {
-    async credential() {
+    /**
+     * Returns the cached credential while it is valid. Otherwise requests a new credential, with a single request for
+     * all waiting callers.
+     */
+    async credential(): Promise<Credential> {
       const { token, certificate } = await (last !== undefined && wallClock() < validUntilMs
         ? last.result
         : start());
       return { token, certificate };
     },
-    forget() {
+    /** Called after the API server refused the cached credential, to discard it. */
+    forget(): void {
       if (last !== undefined && wallClock() - last.startedAtMs >= minIntervalMs) validUntilMs = 0;
     },
   };

@@ -17,11 +17,6 @@ const MAX_WAITING_BYTES = 1024 ** 2;
 
 export type Transport = 'udp' | 'tcp';
 
-export interface NameServer {
-  readonly address: ListenAddress;
-  close(): Promise<void>;
-}
-
 export interface NameServerOptions extends ListenAddress {
   /** Returns the response to a message; undefined if the message must not be answered. */
   readonly answer: (message: Uint8Array, transport: Transport) => QueryAnswer | undefined;
@@ -30,7 +25,7 @@ export interface NameServerOptions extends ListenAddress {
 }
 
 /** Opens both sockets. @throws Error of the OS, such as `EADDRINUSE` */
-export async function openNameServer(options: NameServerOptions): Promise<NameServer> {
+export async function openNameServer(options: NameServerOptions) {
   const sockets = new Set<Socket>();
   const { host, maxConnections = MAX_CONNECTIONS } = options;
   const tcp = createServer((socket) => {
@@ -46,7 +41,7 @@ export async function openNameServer(options: NameServerOptions): Promise<NameSe
   udp.on('error', () => undefined);
   return {
     address: { host, port },
-    async close() {
+    async close(): Promise<void> {
       for (const socket of sockets) socket.destroy();
       await Promise.all([
         new Promise<void>((resolve) => tcp.close(() => resolve())),

@@ -12,24 +12,13 @@ import { errorText, TailcastError } from '../errors.ts';
 import type { Logger } from './logger.ts';
 import { createMakers } from './metric-makers.ts';
 
-export interface FatalErrors {
-  /** Aborts when the process must drain, either because `stop` aborts or because of an exception. */
-  readonly signal: AbortSignal;
-  /**
-   * The role must call this function after the role has stopped.
-   * @throws TailcastError `INTERNAL` if the role stopped because of an exception, so that the process exits with an
-   * error
-   */
-  close(): void;
-}
-
 /** @param options.onFailure called once, before the drain */
 export function openFatalErrors(options: {
   readonly log: Pick<Logger, 'error'>;
   readonly stop: AbortSignal;
   readonly registry?: Registry;
   readonly onFailure?: () => void;
-}): FatalErrors {
+}) {
   const { log, stop, registry, onFailure } = options;
   const failed = new AbortController();
   const counter = registry === undefined ? undefined : createExceptionCounter(registry);
@@ -49,8 +38,14 @@ export function openFatalErrors(options: {
   // includes unhandled rejections
   process.on('uncaughtException', onException);
   return {
+    /** Aborts when the process must drain, either because `stop` aborts or because of an exception. */
     signal: AbortSignal.any([stop, failed.signal]),
-    close() {
+    /**
+     * The role must call this function after the role has stopped.
+     * @throws TailcastError `INTERNAL` if the role stopped because of an exception, so that the process exits with an
+     * error
+     */
+    close(): void {
       process.off('uncaughtException', onException);
       if (first !== undefined)
         throw new TailcastError('INTERNAL', `an unexpected exception: ${errorText(first.thrown)}`, {

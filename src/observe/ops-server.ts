@@ -17,10 +17,7 @@ export interface ReadinessCheck {
   check(signal: AbortSignal): Promise<string | void>;
 }
 
-export interface OpsServer {
-  readonly address: { readonly host: string; readonly port: number };
-  close(): Promise<void>;
-}
+export type OpsServer = Awaited<ReturnType<typeof openOpsServer>>;
 
 /** Source of the metrics text, such as prom-client's `Registry`. */
 export interface MetricsText {
@@ -47,7 +44,7 @@ export async function openOpsServer(options: {
   readonly checks: readonly ReadinessCheck[];
   readonly draining?: () => boolean;
   readonly timeoutMs?: number;
-}): Promise<OpsServer> {
+}) {
   const server = createServer({ headersTimeout: 10_000, requestTimeout: 10_000 }, (request, response) => {
     request.resume();
     const path = (request.url ?? '/').split('?', 1)[0] ?? '/';
@@ -69,7 +66,7 @@ export async function openOpsServer(options: {
   });
   return {
     address: { host: address.address, port: address.port },
-    close: () =>
+    close: (): Promise<void> =>
       new Promise((resolve) => {
         server.close(() => resolve());
         server.closeAllConnections();

@@ -26,20 +26,7 @@ export interface ClusterRequest {
   readonly signal: AbortSignal;
 }
 
-export interface ClusterConnection {
-  /** Address of the API server as log messages show it, without secrets. */
-  readonly server: string;
-  /** Namespace of the kubeconfig context, or of the pod's ServiceAccount. */
-  readonly namespace: string | undefined;
-  request(request: ClusterRequest): Promise<{ readonly status: number; readonly text: string }>;
-  /** Sends a GET request with a streamed response. The caller must read the body to its end, or abort the signal. */
-  stream(request: Pick<ClusterRequest, 'path' | 'accept' | 'signal'>): Promise<{
-    readonly status: number;
-    readonly body: AsyncIterable<Uint8Array>;
-    text(): Promise<string>;
-  }>;
-  close(): void;
-}
+export type ClusterConnection = ReturnType<typeof connectCluster>;
 
 export interface ClusterOptions {
   /** Kubeconfig file. Default: the ServiceAccount of the pod, or the kubeconfig that kubectl uses. */
@@ -54,10 +41,7 @@ export interface ClusterOptions {
  *
  * @throws TailcastError `CONFIG_INVALID`
  */
-export function connectCluster(
-  choice: ClusterOptions,
-  environment: ReadonlyMap<string, string>,
-): ClusterConnection {
+export function connectCluster(choice: ClusterOptions, environment: ReadonlyMap<string, string>) {
   const options = apiServerOptions(choice, environment);
   const { kubeconfig, inCluster } = options;
   const context = kubeconfig === undefined ? undefined : readKubeconfigContext(kubeconfig, choice.context);
@@ -101,17 +85,24 @@ export function connectCluster(
   }
 
   return {
+    /** Address of the API server as log messages show it, without secrets. */
     server: context === undefined ? `https://${inCluster?.host}:${inCluster?.port}` : originOf(context),
+    /** Namespace of the kubeconfig context, or of the pod's ServiceAccount. */
     namespace: context === undefined ? namespaceOfPod() : context.namespace,
-    async request(request) {
+    async request(request: ClusterRequest): Promise<{ readonly status: number; readonly text: string }> {
       const answer = await open(request, forRequests);
       return { status: answer.statusCode ?? 0, text: await readText(answer) };
     },
-    async stream({ path, accept, signal }) {
+    /** Sends a GET request with a streamed response. The caller must read the body to its end, or abort the signal. */
+    async stream({ path, accept, signal }: Pick<ClusterRequest, 'path' | 'accept' | 'signal'>): Promise<{
+      readonly status: number;
+      readonly body: AsyncIterable<Uint8Array>;
+      text(): Promise<string>;
+    }> {
       const answer = await open({ method: 'GET', path, accept, signal }, forStreams);
       return { status: answer.statusCode ?? 0, body: answer, text: () => readText(answer) };
     },
-    close() {
+    close(): void {
       forRequests.destroy();
       forStreams.destroy();
     },

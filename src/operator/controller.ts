@@ -42,15 +42,8 @@ export interface ControllerOptions {
   readonly signal: AbortSignal;
 }
 
-export interface Controller {
-  /** Number of queued and running keys. */
-  readonly pending: number;
-  /** Runs until the signal of the options aborts. */
-  run(): Promise<void>;
-}
-
 /** Creates the controller. Call `run` to start it. */
-export function createController(options: ControllerOptions): Controller {
+export function createController(options: ControllerOptions) {
   const { watches, specs, clock, random, log, metrics, signal } = options;
 
   const queue: WorkQueue = createWorkQueue({
@@ -99,10 +92,12 @@ export function createController(options: ControllerOptions): Controller {
   }
 
   return {
-    get pending() {
+    /** Number of queued and running keys. */
+    get pending(): number {
       return queue.size;
     },
-    async run() {
+    /** Runs until the signal of the options aborts. */
+    async run(): Promise<void> {
       const periodic = [...specs].filter(([, spec]) => spec.resync);
       await Promise.all([
         watches.run(),

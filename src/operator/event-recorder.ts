@@ -18,13 +18,7 @@ export interface Subject {
   readonly uid: string;
 }
 
-export interface EventRecorder {
-  /** Writes an event. Never throws; a failed write is logged. */
-  record(
-    about: Subject,
-    event: { readonly type: 'Normal' | 'Warning'; readonly reason: string; readonly message: string },
-  ): Promise<void>;
-}
+export type EventRecorder = ReturnType<typeof createEventRecorder>;
 
 /** Namespace of events about cluster-scoped objects, as in client-go. */
 const NAMESPACE = 'default';
@@ -48,7 +42,7 @@ export function createEventRecorder(options: {
   readonly log: Logger;
   /** Returns a unique suffix for the name of an event. */
   readonly createId: () => string;
-}): EventRecorder {
+}) {
   const { client, clock, log } = options;
   /**
    * Recent events. After an event was evicted from this map, its repetition creates a new Event instead of increasing
@@ -57,7 +51,15 @@ export function createEventRecorder(options: {
   const recent = new BoundedMap<RecentEvent>(MAX_REMEMBERED);
 
   return {
-    async record(about, { type, reason, message }) {
+    /** Writes an event. Never throws; a failed write is logged. */
+    async record(
+      about: Subject,
+      {
+        type,
+        reason,
+        message,
+      }: { readonly type: 'Normal' | 'Warning'; readonly reason: string; readonly message: string },
+    ): Promise<void> {
       const text = message.slice(0, MAX_MESSAGE);
       const key = JSON.stringify([about.uid, type, reason, text]);
       const before = recent.get(key);

@@ -32,13 +32,7 @@ export interface InformerOptions {
   readonly retry?: { readonly baseMs: number; readonly maxMs: number };
 }
 
-export interface Informer {
-  /** Resolves when the first list has been read, or when the API server has reported that it does not know the kind. */
-  readonly synced: Promise<void>;
-  readonly isSynced: boolean;
-  readonly items: readonly KubeObject[];
-  run(signal: AbortSignal): Promise<void>;
-}
+export type Informer = ReturnType<typeof createInformer>;
 
 /** Maximum lifetime of a watch at the server. If the server does not end the watch, the client closes it 30 s later. */
 const WATCH_SECONDS = 300;
@@ -46,7 +40,7 @@ const CUT_AFTER_MS = 30_000;
 const UNKNOWN_KIND = 'the API server does not know this kind; the operator retries';
 
 /** Creates an informer. The informer starts with `run`. */
-export function createInformer(options: InformerOptions): Informer {
+export function createInformer(options: InformerOptions) {
   const { source, clock, log } = options;
   const copy = createCopy(options.onChange);
   const { promise: synced, resolve } = Promise.withResolvers<void>();
@@ -89,14 +83,17 @@ export function createInformer(options: InformerOptions): Informer {
   }
 
   return {
+    /**
+     * Resolves when the first list has been read, or when the API server has reported that it does not know the kind.
+     */
     synced,
-    get isSynced() {
+    get isSynced(): boolean {
       return isSynced;
     },
-    get items() {
+    get items(): readonly KubeObject[] {
       return copy.items();
     },
-    async run(signal) {
+    async run(signal: AbortSignal): Promise<void> {
       let place: string | undefined;
       let isUnknown = false;
       while (!signal.aborted) {
@@ -130,14 +127,7 @@ export function createInformer(options: InformerOptions): Informer {
   };
 }
 
-interface Copy {
-  put(object: KubeObject): void;
-  remove(object: KubeObject): void;
-  replace(objects: readonly KubeObject[]): void;
-  items(): readonly KubeObject[];
-}
-
-function createCopy(onChange: InformerOptions['onChange']): Copy {
+function createCopy(onChange: InformerOptions['onChange']) {
   const objects = new Map<string, KubeObject>();
 
   function put(object: KubeObject): void {
@@ -156,12 +146,12 @@ function createCopy(onChange: InformerOptions['onChange']): Copy {
   return {
     put,
     remove,
-    replace(listed) {
+    replace(listed: readonly KubeObject[]): void {
       const present = new Set(listed.map(keyOf));
       for (const object of objects.values()) if (!present.has(keyOf(object))) remove(object);
       listed.forEach(put);
     },
-    items: () => [...objects.values()],
+    items: (): readonly KubeObject[] => [...objects.values()],
   };
 }
 

@@ -98,14 +98,9 @@ async function renew(candidate: Candidate, clock: Clock, signal: AbortSignal): P
   }
 }
 
-interface Candidate {
-  /** Acquires or renews the Lease. @returns false if another process has it, or the API server did not respond */
-  attempt(signal: AbortSignal): Promise<boolean>;
-  /** Releases the Lease, so that another process can lead immediately. */
-  release(): Promise<void>;
-}
+type Candidate = ReturnType<typeof createCandidate>;
 
-function createCandidate(options: LeaderOptions): Candidate {
+function createCandidate(options: LeaderOptions) {
   const { client, namespace, name, identity, clock, log } = options;
   const reference = { namespace, name };
   let sighting: Sighting | undefined;
@@ -147,7 +142,8 @@ function createCandidate(options: LeaderOptions): Candidate {
   }
 
   return {
-    async attempt(signal) {
+    /** Acquires or renews the Lease. @returns false if another process has it, or the API server did not respond */
+    async attempt(signal: AbortSignal): Promise<boolean> {
       try {
         return await attempt(signal);
       } catch (error) {
@@ -155,7 +151,8 @@ function createCandidate(options: LeaderOptions): Candidate {
         return false;
       }
     },
-    async release() {
+    /** Releases the Lease, so that another process can lead immediately. */
+    async release(): Promise<void> {
       try {
         const signal = AbortSignal.timeout(3000);
         const lease = await client.get(KINDS.lease, reference, signal);

@@ -34,15 +34,7 @@ export interface CachedObjects {
   by(index: ObjectIndex, value: string): readonly KubeObject[];
 }
 
-export interface ObjectCache {
-  /**
-   * Returns a view of the selected objects. For selections without a watch, the objects are listed from the API server.
-   * The objects may be outdated: read an object from the API server before a write that depends on its current content.
-   *
-   * @throws Error if the API server has not sent a list in time; KubeRefusal.
-   */
-  read(selections: readonly Selection[]): Promise<CachedObjects>;
-}
+export type ObjectCache = ReturnType<typeof createListedObjects>;
 
 /** Called for each object that appeared, changed or disappeared. Must not throw. */
 type Listener = (before: KubeObject | undefined, after: KubeObject | undefined) => void;
@@ -156,9 +148,16 @@ function openWatch(selection: Selection, { client, ...deps }: WatchDeps): Watch 
 }
 
 /** A cache without watches: each `read` lists the objects. It is for commands that visit each resource only once. */
-export function createListedObjects(client: Pick<KubeClient, 'list'>): ObjectCache {
+export function createListedObjects(client: Pick<KubeClient, 'list'>) {
   return {
-    read: (selections) => listAll(client, selections),
+    /**
+     * Returns a view of the selected objects. For selections without a watch, the objects are listed from the API
+     * server. The objects may be outdated: read an object from the API server before a write that depends on its
+     * current content.
+     *
+     * @throws Error if the API server has not sent a list in time; KubeRefusal.
+     */
+    read: (selections: readonly Selection[]): Promise<CachedObjects> => listAll(client, selections),
   };
 }
 

@@ -55,17 +55,7 @@ export interface LiveQuestion {
   readonly subprotocols: readonly string[];
 }
 
-export interface RecorderCalls {
-  /**
-   * Returns the result of the first successful attempt. `signal` aborts only the attempts; it does not affect a
-   * returned result.
-   * @param recorders as in {@link LiveQuestion}
-   * @throws TailcastError `RECORDER_UNAVAILABLE`, `PORTAL_UNTRUSTED`
-   */
-  first<T>(recorders: readonly string[], signal: AbortSignal, attempt: Attempt<T>): Promise<T>;
-  /** Requests a WebSocket. Throws the same errors as {@link first}. */
-  follow(question: LiveQuestion, signal: AbortSignal): Promise<UpgradeAnswer>;
-}
+export type RecorderCalls = ReturnType<typeof createRecorderCalls>;
 
 /**
  * Value of `Host` in requests to recorders; every recorder accepts this value. A recorder checks the host only to
@@ -73,7 +63,7 @@ export interface RecorderCalls {
  */
 const HOST = 'localhost';
 
-export function createRecorderCalls(deps: RecorderCallDeps): RecorderCalls {
+export function createRecorderCalls(deps: RecorderCallDeps) {
   const limits: CallLimits = { ...CALL_LIMITS, ...deps.limits };
   const { nodeOf, nowMs } = deps;
   const candidates = createCandidates({ nodeOf, nowMs, suspectMs: limits.suspectMs });
@@ -121,8 +111,15 @@ export function createRecorderCalls(deps: RecorderCallDeps): RecorderCalls {
   }
 
   return {
+    /**
+     * Returns the result of the first successful attempt. `signal` aborts only the attempts; it does not affect a
+     * returned result.
+     * @param recorders as in {@link LiveQuestion}
+     * @throws TailcastError `RECORDER_UNAVAILABLE`, `PORTAL_UNTRUSTED`
+     */
     first,
-    follow: (question, signal) =>
+    /** Requests a WebSocket. Throws the same errors as {@link first}. */
+    follow: (question: LiveQuestion, signal: AbortSignal): Promise<UpgradeAnswer> =>
       first(question.recorders, signal, async (socket, given) => {
         const answer = await dialUpgrade(
           {

@@ -9,7 +9,7 @@
  * HTTP/1.1 sockets are half-open: a client may end its side and still get a response. The owner of a socket must
  * therefore end it. A reset by the client directly after the handshake is also reported only as an `end` event.
  */
-import { createServer, type AddressInfo, type Server, type Socket } from 'node:net';
+import { createServer, type Server, type Socket } from 'node:net';
 import { errorText, TailcastError } from '../errors.ts';
 import { listenOn } from '../listen.ts';
 import type { Logger } from '../observe/logger.ts';
@@ -48,21 +48,7 @@ interface CommonOptions {
 export type TailnetListenerOptions = CommonOptions &
   ({ readonly tls?: 'terminate'; readonly certificates: CertificateSource } | { readonly tls: 'none' });
 
-export interface TailnetListener {
-  readonly address: AddressInfo;
-  /** Sets the handler. Connections that arrive before this call are closed. */
-  onConnection(handler: ConnectionHandler): void;
-  /** Number of open connections that were passed to the handler. */
-  readonly openConnections: number;
-  /** Number of unfinished TLS handshakes. */
-  readonly halfOpenConnections: number;
-  /**
-   * Stops accepting connections. Handshakes in progress may finish within a grace period. Resolves when the
-   * handler's sockets are closed.
-   * @param signal if it aborts, the listener destroys its open sockets
-   */
-  close(signal?: AbortSignal): Promise<void>;
-}
+export type TailnetListener = Awaited<ReturnType<typeof createTailnetListener>>;
 
 const KEEP_ALIVE_MS = 30_000;
 /** Grace period for handshakes in progress when the listener closes, in milliseconds. */
@@ -73,7 +59,7 @@ const PEER = Symbol('tailcast.peer');
  * Creates a listener. The port is open when the promise resolves.
  * @throws Error of `net.Server.listen`, such as `EADDRINUSE`
  */
-export async function createTailnetListener(options: TailnetListenerOptions): Promise<TailnetListener> {
+export async function createTailnetListener(options: TailnetListenerOptions) {
   const { log } = options;
   const open = new Set<Socket>();
   let handler: ConnectionHandler | undefined;
@@ -111,16 +97,25 @@ export async function createTailnetListener(options: TailnetListenerOptions): Pr
   server.on('error', (error) => log.error({ error: errorText(error) }, 'listener failed'));
   return {
     address,
-    onConnection(next) {
+    /** Sets the handler. Connections that arrive before this call are closed. */
+    onConnection(next: ConnectionHandler): void {
       handler = next;
     },
-    get openConnections() {
+    /** Number of open connections that were passed to the handler. */
+    get openConnections(): number {
       return open.size;
     },
-    get halfOpenConnections() {
+    /** Number of unfinished TLS handshakes. */
+    get halfOpenConnections(): number {
       return reception.halfOpen.size;
     },
-    close: (signal) => closeListener(server, { open, halfOpen: reception.halfOpen }, signal),
+    /**
+     * Stops accepting connections. Handshakes in progress may finish within a grace period. Resolves when the
+     * handler's sockets are closed.
+     * @param signal if it aborts, the listener destroys its open sockets
+     */
+    close: (signal?: AbortSignal): Promise<void> =>
+      closeListener(server, { open, halfOpen: reception.halfOpen }, signal),
   };
 }
 

@@ -53,52 +53,7 @@ export type WhoisAnswer =
   | { readonly kind: 'found'; readonly json: string }
   | { readonly kind: 'unknown'; readonly message: string };
 
-export interface LocalApi {
-  readonly socketPath: string;
-  /**
-   * Returns the node and user of `address` (an IP, `ip:port` or `nodekey:…`).
-   * @param service Tailscale Service. The response then contains its grants instead of the grants for this node.
-   * tailscaled before {@link SERVICE_WHOIS_VERSION} ignores `service`
-   * @throws TailcastError `TAILNET_UNAVAILABLE`
-   */
-  whois(address: string, signal: AbortSignal, service?: string): Promise<WhoisAnswer>;
-  /**
-   * Returns the status of the daemon, of this node and, unless `peers` is false, of its peers.
-   * @throws TailcastError `TAILNET_UNAVAILABLE`
-   */
-  status(signal: AbortSignal, options?: { readonly peers?: boolean }): Promise<TailnetStatus>;
-  /**
-   * Returns key and certificate chain of one of this node's `CertDomains`, as PEM. The first issuance takes up to
-   * a minute.
-   * @throws TailcastError `CERTIFICATE_UNAVAILABLE`
-   */
-  certificate(
-    domain: string,
-    signal: AbortSignal,
-    options?: { readonly minValidityHours?: number },
-  ): Promise<CertificatePair>;
-  /**
-   * Opens a byte tunnel to `host:port` through the tailnet. Closing the tunnel ends both directions, because a tunnel
-   * has no half-close.
-   * @throws TailcastError `TAILNET_DIAL_FAILED`, also if the address is outside of the tailnet
-   */
-  dial(host: string, port: number, signal: AbortSignal): Promise<Duplex>;
-  /**
-   * Reads the notification bus. The iteration ends when `signal` aborts, and throws when the daemon stops.
-   * @throws TailcastError `TAILNET_UNAVAILABLE`
-   */
-  watchBus(mask: number, signal: AbortSignal): AsyncIterable<Notify>;
-  /** Returns the serve configuration and its ETag. @throws TailcastError `TAILNET_UNAVAILABLE` */
-  serveConfig(signal: AbortSignal): Promise<{ readonly etag: string; readonly config: unknown }>;
-  /**
-   * Changes the preferences of tailscaled and starts a login with an auth key. Returns before the login is complete.
-   * @param preferences as in `ipn.MaskedPrefs`
-   * @throws TailcastError `TAILNET_UNAVAILABLE`
-   */
-  login(authKey: string, preferences: Readonly<Record<string, unknown>>, signal: AbortSignal): Promise<void>;
-  /** Closes idle connections. */
-  close(): void;
-}
+export type LocalApi = ReturnType<typeof createLocalApi>;
 
 export interface LocalApiOptions {
   readonly socketPath: string;
@@ -117,7 +72,7 @@ const MAX_CERTIFICATE_BYTES = 1024 * 1024;
 const MAX_STATUS_BYTES = 64 * 1024 * 1024;
 
 /** Creates a client. Connections are opened on demand, kept alive and reused. */
-export function createLocalApi(options: LocalApiOptions): LocalApi {
+export function createLocalApi(options: LocalApiOptions) {
   const { socketPath } = options;
   const agent = new Agent({
     keepAlive: true,
@@ -128,10 +83,23 @@ export function createLocalApi(options: LocalApiOptions): LocalApi {
   const ask = boundedAsk(socketPath, agent, options.maxPending ?? 512);
   return {
     socketPath,
-    whois(address, signal, service) {
+    /**
+     * Returns the node and user of `address` (an IP, `ip:port` or `nodekey:…`).
+     * @param service Tailscale Service. The response then contains its grants instead of the grants for this node.
+     * tailscaled before {@link SERVICE_WHOIS_VERSION} ignores `service`
+     * @throws TailcastError `TAILNET_UNAVAILABLE`
+     */
+    whois(address: string, signal: AbortSignal, service?: string): Promise<WhoisAnswer> {
       return askWhois(ask, { address, service }, { timeoutMs: options.whoisTimeoutMs ?? 5000, signal });
     },
-    async status(signal, { peers = true } = {}) {
+    /**
+     * Returns the status of the daemon, of this node and, unless `peers` is false, of its peers.
+     * @throws TailcastError `TAILNET_UNAVAILABLE`
+     */
+    async status(
+      signal: AbortSignal,
+      { peers = true }: { readonly peers?: boolean } = {},
+    ): Promise<TailnetStatus> {
       const answer = await ask('TAILNET_UNAVAILABLE', {
         path: `/localapi/v0/status${peers ? '' : '?peers=false'}`,
         timeoutMs: STATUS_TIMEOUT_MS,
@@ -140,21 +108,40 @@ export function createLocalApi(options: LocalApiOptions): LocalApi {
       });
       return parseTailnetStatus(parseJson(answer, socketPath));
     },
-    certificate(domain, signal, { minValidityHours } = {}) {
+    /**
+     * Returns key and certificate chain of one of this node's `CertDomains`, as PEM. The first issuance takes up to
+     * a minute.
+     * @throws TailcastError `CERTIFICATE_UNAVAILABLE`
+     */
+    certificate(
+      domain: string,
+      signal: AbortSignal,
+      { minValidityHours }: { readonly minValidityHours?: number } = {},
+    ): Promise<CertificatePair> {
       const validity = minValidityHours === undefined ? '' : `&min_validity=${minValidityHours}h`;
       const path = `/localapi/v0/cert/${encodeURIComponent(domain)}?type=pair${validity}`;
       return askCertificate(ask, path, { timeoutMs: 75_000, signal });
     },
-    dial(host, port, signal) {
+    /**
+     * Opens a byte tunnel to `host:port` through the tailnet. Closing the tunnel ends both directions, because a tunnel
+     * has no half-close.
+     * @throws TailcastError `TAILNET_DIAL_FAILED`, also if the address is outside of the tailnet
+     */
+    dial(host: string, port: number, signal: AbortSignal): Promise<Duplex> {
       const timeoutMs = options.dialTimeoutMs ?? 10_000;
       return refusing('TAILNET_DIAL_FAILED', socketPath, () =>
         openTunnel(socketPath, { host, port, timeoutMs, signal }),
       );
     },
-    watchBus(mask, signal) {
+    /**
+     * Reads the notification bus. The iteration ends when `signal` aborts, and throws when the daemon stops.
+     * @throws TailcastError `TAILNET_UNAVAILABLE`
+     */
+    watchBus(mask: number, signal: AbortSignal): AsyncIterable<Notify> {
       return watchBus(socketPath, mask, { signal, answerTimeoutMs: STATUS_TIMEOUT_MS });
     },
-    async serveConfig(signal) {
+    /** Returns the serve configuration and its ETag. @throws TailcastError `TAILNET_UNAVAILABLE` */
+    async serveConfig(signal: AbortSignal): Promise<{ readonly etag: string; readonly config: unknown }> {
       const answer = await ask('TAILNET_UNAVAILABLE', {
         path: '/localapi/v0/serve-config',
         timeoutMs: STATUS_TIMEOUT_MS,
@@ -163,7 +150,16 @@ export function createLocalApi(options: LocalApiOptions): LocalApi {
       });
       return { etag: answer.headers.etag ?? '', config: parseJson(answer, socketPath) };
     },
-    async login(authKey, preferences, signal) {
+    /**
+     * Changes the preferences of tailscaled and starts a login with an auth key. Returns before the login is complete.
+     * @param preferences as in `ipn.MaskedPrefs`
+     * @throws TailcastError `TAILNET_UNAVAILABLE`
+     */
+    async login(
+      authKey: string,
+      preferences: Readonly<Record<string, unknown>>,
+      signal: AbortSignal,
+    ): Promise<void> {
       const common = { timeoutMs: STATUS_TIMEOUT_MS, maxBytes: MAX_WHOIS_BYTES, signal };
       for (const [method, path, body] of [
         ['PATCH', 'prefs', preferences],
@@ -174,7 +170,8 @@ export function createLocalApi(options: LocalApiOptions): LocalApi {
         await ask('TAILNET_UNAVAILABLE', { path: `/localapi/v0/${path}`, method, content, ...common }, 204);
       }
     },
-    close() {
+    /** Closes idle connections. */
+    close(): void {
       agent.destroy();
     },
   };

@@ -47,14 +47,10 @@ function nodeCarries(status: TailnetStatus, address: string, tags: readonly stri
   return owner?.tags.some((tag) => tags.includes(tag)) === true;
 }
 
-/** Every method rejects with a TailcastError `TAILNET_UNAVAILABLE` if the daemon does not respond. */
-export interface TagResolver {
-  resolve(tags: readonly string[]): Promise<readonly TaggedRecorder[]>;
-  /** See {@link nodeCarries}. */
-  carries(address: string, tags: readonly string[]): Promise<boolean>;
-}
-
-/** Uses the daemon's status, which is cached briefly. */
+/**
+ * Uses the daemon's status, which is cached briefly. Every method rejects with a TailcastError `TAILNET_UNAVAILABLE` if
+ * the daemon does not respond.
+ */
 export function createTagResolver(options: {
   readonly localApi: Pick<LocalApi, 'status'>;
   /** Cancels a request. */
@@ -62,7 +58,7 @@ export function createTagResolver(options: {
   readonly maxAgeMs?: number;
   /** Monotonic clock, in milliseconds. */
   readonly now?: () => number;
-}): TagResolver {
+}) {
   const now = options.now ?? (() => performance.now());
   const maxAgeMs = options.maxAgeMs ?? 3000;
   const status = createRefreshing<{ readonly status: TailnetStatus; readonly untilMs: number }>({
@@ -78,11 +74,12 @@ export function createTagResolver(options: {
     onBackgroundFailure: () => undefined,
   });
   return {
-    async resolve(tags) {
+    async resolve(tags: readonly string[]): Promise<readonly TaggedRecorder[]> {
       if (tags.length === 0) return [];
       return resolveRecorderTags((await status.get()).status, tags);
     },
-    async carries(address, tags) {
+    /** See {@link nodeCarries}. */
+    async carries(address: string, tags: readonly string[]): Promise<boolean> {
       return nodeCarries((await status.get()).status, address, tags);
     },
   };

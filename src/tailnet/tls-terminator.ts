@@ -18,22 +18,14 @@ import {
 
 type TlsDone = (socket: TLSSocket, fallback: LoadedCertificate) => void;
 
-export interface TlsTerminator {
-  /**
-   * Starts the handshake. Calls `done` in the same tick in which the handshake succeeds. Destroys `raw` if the
-   * handshake fails. There is no timeout: destroying `raw` ends the attempt. `fallback` is the certificate for clients
-   * without SNI.
-   * @throws TailcastError `CERTIFICATE_UNAVAILABLE`
-   */
-  start(raw: Socket, done: TlsDone): Promise<void>;
-}
+export type TlsTerminator = ReturnType<typeof createTlsTerminator>;
 
 const ALPN_PROTOCOLS: string[] = ['h2', 'http/1.1'];
 
 export function createTlsTerminator(options: {
   readonly certificates: CertificateSource;
   readonly log: Logger;
-}): TlsTerminator {
+}) {
   const { certificates, log } = options;
   const awaited = new Map<string, (socket: TLSSocket) => void>();
   let fallback: LoadedCertificate | undefined;
@@ -89,7 +81,13 @@ export function createTlsTerminator(options: {
   server.on('tlsClientError', fail);
 
   return {
-    async start(raw, done) {
+    /**
+     * Starts the handshake. Calls `done` in the same tick in which the handshake succeeds. Destroys `raw` if the
+     * handshake fails. There is no timeout: destroying `raw` ends the attempt. `fallback` is the certificate for
+     * clients without SNI.
+     * @throws TailcastError `CERTIFICATE_UNAVAILABLE`
+     */
+    async start(raw: Socket, done: TlsDone): Promise<void> {
       const current = await certificates.certificate(undefined);
       if (raw.destroyed) return;
       if (current !== fallback) {

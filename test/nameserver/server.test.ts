@@ -9,7 +9,7 @@ import { encode, streamDecode, streamEncode } from 'dns-packet';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { answerQuery } from '../../src/nameserver/answer.ts';
 import { openRecordsFile, type RecordsFile } from '../../src/nameserver/records-file.ts';
-import { openNameServer, type NameServer } from '../../src/nameserver/server.ts';
+import { openNameServer } from '../../src/nameserver/server.ts';
 import { createLogger } from '../../src/observe/logger.ts';
 
 const MANY = Array.from({ length: 100 }, (_, n) => `10.0.1.${n}`);
@@ -22,7 +22,7 @@ const log = createLogger({ level: 'silent' });
 
 let folder: string;
 let records: RecordsFile;
-let server: NameServer;
+let server: Awaited<ReturnType<typeof openNameServer>>;
 let resolver: Resolver;
 let stop: AbortController;
 let following: Promise<void>;

@@ -64,22 +64,21 @@ export interface HostEntry {
   readonly host: string;
 }
 
-/** Counts the bytes of all paths of all hosts, including paths that {@link withWider} copies. */
-export interface PathBudget {
-  /**
-   * @param bytes bytes to reserve for each entry
-   * @returns false if there is not enough space; then nothing is reserved
-   */
-  take(entries: readonly HostEntry[], bytes: number): boolean;
-}
-
-/** Creates a counter with a limit in bytes. */
-export function createPathBudget(limit: number): PathBudget {
+/**
+ * Creates the counter of the bytes of all paths of all hosts, including paths that {@link withWider} copies.
+ *
+ * @param limit in bytes
+ */
+export function createPathBudget(limit: number) {
   let known = new Map<string, HostEntry & { readonly bytes: number }>();
   let used = 0;
 
   return {
-    take(entries, bytes) {
+    /**
+     * @param bytes bytes to reserve for each entry
+     * @returns false if there is not enough space; then nothing is reserved
+     */
+    take(entries: readonly HostEntry[], bytes: number): boolean {
       const next = new Map(known);
       let total = used;
       for (const entry of entries) {

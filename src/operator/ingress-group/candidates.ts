@@ -33,25 +33,14 @@ export interface GroupContext {
   readonly inTurn: Sequence;
 }
 
-export interface Candidates {
-  /** Members of the group, and members that this group or a deleted group must release. */
-  readonly members: readonly GroupMember[];
-  /** Names of the groups that can serve members. */
-  readonly groups: ReadonlySet<string>;
-  /** ConfigMaps with allocations. Map keys: name of the ConfigMap. */
-  readonly ledgers: ReadonlyMap<string, KubeObject>;
-  /** Returns the existing Services that are not being deleted, with their names as map keys. */
-  services(namespace: string | undefined, names: readonly string[]): ReadonlyMap<string, KubeObject>;
-  /** True if an endpoint of the Service is ready. */
-  hasReadyEndpoint(service: GroupMember): boolean;
-}
+export type Candidates = Awaited<ReturnType<typeof listCandidates>>;
 
 /** @param group name of the group; empty to read members without a group */
 export async function listCandidates(
   { client, options, cache }: Pick<ReconcilerDeps, 'client' | 'options' | 'cache'>,
   group: string,
   mode: ServeMode,
-): Promise<Candidates> {
+) {
   const { services, ingresses } = options.reconciled;
   const cached = await cache.read([
     SERVICES,
@@ -86,6 +75,7 @@ export async function listCandidates(
       .filter((member) => isGroupMember(member) || hasMemberFinalizer(member));
   };
   return {
+    /** Members of the group, and members that this group or a deleted group must release. */
     members: [
       ...(services
         ? membersIn(
@@ -97,10 +87,16 @@ export async function listCandidates(
         : []),
       ...(ingresses ? membersIn(INGRESSES_BY_GROUP, MARKED_INGRESSES, ingressMember, 'ingress') : []),
     ],
+    /** Names of the groups that can serve members. */
     groups,
+    /** ConfigMaps with allocations. Map keys: name of the ConfigMap. */
     ledgers,
-    services: (namespace, names) => servicesNamed(cached, namespace, names),
-    hasReadyEndpoint: (member) => cached.by(SLICES_BY_SERVICE, fullName(member)).some(hasReadyEndpoint),
+    /** Returns the existing Services that are not being deleted, with their names as map keys. */
+    services: (namespace: string | undefined, names: readonly string[]): ReadonlyMap<string, KubeObject> =>
+      servicesNamed(cached, namespace, names),
+    /** True if an endpoint of the Service is ready. */
+    hasReadyEndpoint: (member: GroupMember): boolean =>
+      cached.by(SLICES_BY_SERVICE, fullName(member)).some(hasReadyEndpoint),
   };
 }
 

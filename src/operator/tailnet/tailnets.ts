@@ -12,13 +12,7 @@ export type TailnetAnswer =
   | { readonly kind: 'found'; readonly control: TailnetControl }
   | { readonly kind: 'gone'; readonly message: string };
 
-export interface Tailnets {
-  /**
-   * @param name `spec.tailnet` of a resource; empty for the operator's own tailnet
-   * @throws TailcastError or KubeRefusal after a temporary failure
-   */
-  of(name: string): Promise<TailnetAnswer>;
-}
+export type Tailnets = ReturnType<typeof createTailnets>;
 
 const tailnetSchema = z.object({
   spec: z.object({
@@ -36,7 +30,7 @@ export function createTailnets(options: {
   readonly defaultLoginServer: string;
   readonly nowMs: () => number;
   readonly signal: AbortSignal;
-}): Tailnets {
+}) {
   const { client, namespace, nowMs, signal } = options;
   const createIdToken = createIdTokens(client);
   /** One client per login server and Secret, so that access tokens are reused. */
@@ -48,7 +42,11 @@ export function createTailnets(options: {
   }
 
   return {
-    async of(name) {
+    /**
+     * @param name `spec.tailnet` of a resource; empty for the operator's own tailnet
+     * @throws TailcastError or KubeRefusal after a temporary failure
+     */
+    async of(name: string): Promise<TailnetAnswer> {
       if (name === '') return { kind: 'found', control: options.own };
       const resource = await client.get(KINDS.tailnet, { name });
       if (resource === undefined) return { kind: 'gone', message: `Tailnet "${name}" does not exist` };

@@ -5,16 +5,9 @@ import type { ReplicaNode } from './keys.ts';
 import type { ReconcilerDeps } from './reconciler.ts';
 
 /** Approves routes at the control server. */
-export interface Approvals {
-  /** @returns instructions for the user if the control server cannot approve routes through its API */
-  see(
-    control: TailnetControl,
-    nodes: readonly ReplicaNode[],
-    routes: readonly string[],
-  ): Promise<string | undefined>;
-}
+export type Approvals = ReturnType<typeof createApprovals>;
 
-export function createApprovals({ log }: Pick<ReconcilerDeps, 'log'>): Approvals {
+export function createApprovals({ log }: Pick<ReconcilerDeps, 'log'>) {
   /**
    * Routes that this process has approved. Map keys: id of the node. With this cache, a reconciliation sends no
    * request for unchanged routes.
@@ -43,7 +36,12 @@ export function createApprovals({ log }: Pick<ReconcilerDeps, 'log'>): Approvals
   }
 
   return {
-    async see(control, nodes, routes) {
+    /** @returns instructions for the user if the control server cannot approve routes through its API */
+    async see(
+      control: TailnetControl,
+      nodes: readonly ReplicaNode[],
+      routes: readonly string[],
+    ): Promise<string | undefined> {
       let pending: string | undefined;
       for (const { state, control: device } of nodes) {
         // If the control server did not return the node, nothing confirms that the node ID in the state Secret is

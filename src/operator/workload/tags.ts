@@ -9,19 +9,7 @@ import { KINDS } from '../kube-object.ts';
 import { listOf } from '../object-cache.ts';
 import type { SpecOptions } from './workload.ts';
 
-export interface TagPolicy {
-  /**
-   * Returns the reason why a proxy must not have these tags, or undefined.
-   *
-   * @param place.namespace namespace of the resource; undefined for a cluster-scoped resource, which may have every tag
-   *   that no gateway or recorder has
-   * @throws KubeRefusal
-   */
-  problemOf(place: {
-    readonly namespace?: string | undefined;
-    readonly tags: readonly string[];
-  }): Promise<string | undefined>;
-}
+export type TagPolicy = ReturnType<typeof createTagPolicy>;
 
 /** Lifetime of the cached list of gateways and recorders, in milliseconds. */
 const REMEMBERED_MS = 5000;
@@ -35,7 +23,7 @@ export function createTagPolicy(deps: {
   readonly client: Pick<KubeClient, 'list'>;
   readonly options: Pick<SpecOptions, 'allowedTags' | 'defaultTags' | 'recorderUploaders'>;
   readonly clock: Pick<Clock, 'monotonic'>;
-}): TagPolicy {
+}) {
   const { options, clock } = deps;
   const { allowedTags, defaultTags } = options;
   let known: { readonly atMs: number; readonly owners: ReadonlyMap<string, string> } | undefined;
@@ -48,7 +36,20 @@ export function createTagPolicy(deps: {
   }
 
   return {
-    async problemOf({ namespace, tags }) {
+    /**
+     * Returns the reason why a proxy must not have these tags, or undefined.
+     *
+     * @param place.namespace namespace of the resource; undefined for a cluster-scoped resource, which may have every
+     * tag that no gateway or recorder has
+     * @throws KubeRefusal
+     */
+    async problemOf({
+      namespace,
+      tags,
+    }: {
+      readonly namespace?: string | undefined;
+      readonly tags: readonly string[];
+    }): Promise<string | undefined> {
       const trusted = await owners();
       for (const tag of tags) {
         const owner = trusted.get(tag);

@@ -17,24 +17,10 @@ export const MAX_REJECTED_STREAMS = 100;
  * Detects streams that nghttp2 rejected. For such a stream, nghttp2 resets the stream or closes the connection, and
  * does not report this to the application.
  */
-export interface UnreadStreams {
-  /**
-   * Reports a new stream. Clients number their streams 1, 3, 5, …, so a missing number is a stream that
-   * nghttp2 reset.
-   */
-  arrived(id: number): void;
-  /** Largest id of the reported streams, or -1. */
-  readonly last: number;
-  /** Logs and counts the refusal, and ends the HTTP/2 session. */
-  end(session: ServerHttp2Session, error: TailcastError): void;
-  /** Reports a failed HTTP/2 session. */
-  failed(error: Error): void;
-  /** Reports the end of an HTTP/2 session. `bytes` is the number of bytes that were received on its connection. */
-  ended(bytes: number): void;
-}
+export type UnreadStreams = ReturnType<typeof createUnreadStreams>;
 
 /** @param refused called with the reason of each detected refusal */
-export function createUnreadStreams(refused: (error: TailcastError) => void): UnreadStreams {
+export function createUnreadStreams(refused: (error: TailcastError) => void) {
   let last = -1;
   let isReported = false;
   const report = (error: TailcastError): void => {
@@ -42,14 +28,20 @@ export function createUnreadStreams(refused: (error: TailcastError) => void): Un
     refused(error);
   };
   return {
-    get last() {
+    /** Largest id of the reported streams, or -1. */
+    get last(): number {
       return last;
     },
-    end(session, error) {
+    /** Logs and counts the refusal, and ends the HTTP/2 session. */
+    end(session: ServerHttp2Session, error: TailcastError): void {
       report(error);
       session.destroy(undefined, constants.NGHTTP2_ENHANCE_YOUR_CALM);
     },
-    arrived(id) {
+    /**
+     * Reports a new stream. Clients number their streams 1, 3, 5, …, so a missing number is a stream that
+     * nghttp2 reset.
+     */
+    arrived(id: number): void {
       const skipped = (id - last) / 2 - 1;
       last = id;
       if (skipped > 0) {
@@ -57,7 +49,8 @@ export function createUnreadStreams(refused: (error: TailcastError) => void): Un
         report(new TailcastError('REQUEST_MALFORMED', detail));
       }
     },
-    failed(error) {
+    /** Reports a failed HTTP/2 session. */
+    failed(error: Error): void {
       const code = 'code' in error ? String(error.code) : '';
       // other errors mean that the client disconnected
       if (code !== 'ERR_HTTP2_ERROR' && code !== 'ERR_HTTP2_TOO_MANY_INVALID_FRAMES') return;
@@ -70,7 +63,8 @@ export function createUnreadStreams(refused: (error: TailcastError) => void): Un
         ),
       );
     },
-    ended(bytes) {
+    /** Reports the end of an HTTP/2 session. `bytes` is the number of bytes that were received on its connection. */
+    ended(bytes: number): void {
       if (last !== -1 || isReported || bytes < MIN_REQUEST_BYTES) return;
       report(
         new TailcastError('REQUEST_MALFORMED', 'the HTTP/2 connection ended without a readable request'),
@@ -90,11 +84,7 @@ const TOO_MANY_REJECTED = new TailcastError(
 export const HEAD_CHECK_MS = 250;
 
 /** Detects request heads that stay incomplete. */
-export interface HeadWatch {
-  /** Counts the bytes of an incomplete head. Ends the HTTP/2 session if the head is too long or too slow. */
-  check(): void;
-  stop(): void;
-}
+export type HeadWatch = ReturnType<typeof createHeadWatch>;
 
 /**
  * Watches for incomplete heads. Node.js reports a stream only when its head is complete. If the last stream id of the
@@ -112,13 +102,14 @@ export function createHeadWatch(
     readonly headersTimeoutMs: number;
     readonly now: () => number;
   },
-): HeadWatch {
+) {
   const { unread, head, headersTimeoutMs, now } = parts;
   let checkedBytes = 0;
   let settled = 0;
   let begun: { readonly id: number; readonly ms: number } | undefined;
   return {
-    check() {
+    /** Counts the bytes of an incomplete head. Ends the HTTP/2 session if the head is too long or too slow. */
+    check(): void {
       const bytes = socket.bytesRead;
       if (session.destroyed || (begun === undefined && bytes === checkedBytes)) return;
       const id = session.state.lastProcStreamID ?? 0;
@@ -142,7 +133,7 @@ export function createHeadWatch(
         unread.end(session, asTailcastError(error));
       }
     },
-    stop: () => head?.leave(),
+    stop: (): void => head?.leave(),
   };
 }
 
@@ -157,25 +148,20 @@ export const TOO_MANY_LONG_HEADS = new TailcastError(
 );
 
 /** Limits the CPU time for decompressing the heads of one connection. */
-export interface HeadRate {
-  /** Counts a head of this size. Returns the error if its request must be rejected. */
-  take(bytes: number): TailcastError | undefined;
-  /** True if the client continues although its requests are refused. */
-  readonly isExcessive: boolean;
-}
-
-export function createHeadRate(now: () => number): HeadRate {
+export function createHeadRate(now: () => number) {
   let used = 0;
   let atMs = now();
   return {
-    take(bytes) {
+    /** Counts a head of this size. Returns the error if its request must be rejected. */
+    take(bytes: number): TailcastError | undefined {
       if (bytes <= USUAL_HEAD_BYTES) return undefined;
       const nowMs = now();
       used = Math.max(0, used - ((nowMs - atMs) / 1000) * HEAD_BYTES_PER_SECOND) + bytes;
       atMs = nowMs;
       return used > HEAD_BYTES_PER_SECOND ? TOO_MANY_LONG_HEADS : undefined;
     },
-    get isExcessive() {
+    /** True if the client continues although its requests are refused. */
+    get isExcessive(): boolean {
       return used > 2 * HEAD_BYTES_PER_SECOND;
     },
   };

@@ -107,21 +107,7 @@ export type ServerLimits = Readonly<typeof DEFAULT_LIMITS>;
  * with this many lines, so no line of an admitted request is lost.
  */
 const MAX_HEADERS_SEEN = MAX_HEAD_BYTES / HEADER_LINE_BYTES + 1;
-export interface ProxyServer {
-  /** Takes over a connection; can be used as `onConnection` of `tailnet/listener`. */
-  serve(socket: Socket, alpn: 'h2' | 'http/1.1', peer: Peer): void;
-  /** In-flight requests, without sessions. */
-  readonly inFlight: number;
-  readonly draining: boolean;
-  /**
-   * Waits for in-flight requests for at most `limitMs`, then closes everything. Must be called only once.
-   * @param arriving returns the number of connections whose TLS handshake is in progress; they are still
-   * served
-   */
-  drain(limitMs: number, arriving?: () => number): Promise<DrainResult>;
-  /** Closes everything immediately. */
-  close(): Promise<void>;
-}
+export type ProxyServer = ReturnType<typeof createProxyServer>;
 
 const MAX_SOCKET_LISTENERS = 20;
 const TOO_LONG_FOR_OWN = new TailcastError('HEADERS_TOO_LARGE', 'together they are over 16 KiB');
@@ -142,7 +128,7 @@ const BEHIND_ANOTHER = new TailcastError(
 );
 
 /** Creates the front. */
-export function createProxyServer(options: ProxyServerOptions): ProxyServer {
+export function createProxyServer(options: ProxyServerOptions) {
   const state: FrontState = { draining: false, closed: false, plain: new Set(), sessions: new Set() };
   const load = { inFlight: 0 };
   const { users } = options;
@@ -176,7 +162,8 @@ export function createProxyServer(options: ProxyServerOptions): ProxyServer {
     pool.close();
   };
   return {
-    serve(socket, alpn, peer) {
+    /** Takes over a connection; can be used as `onConnection` of `tailnet/listener`. */
+    serve(socket: Socket, alpn: 'h2' | 'http/1.1', peer: Peer): void {
       if (state.closed) return void socket.destroy();
       // TLS, listener, front, session and pipeline each listen for the close event. Node.js warns about a leak above
       // ten listeners.
@@ -199,13 +186,19 @@ export function createProxyServer(options: ProxyServerOptions): ProxyServer {
       else front.accept(socket, peer, service);
       if (state.draining) for (const connection of state.plain) connection.retire();
     },
-    get inFlight() {
+    /** In-flight requests, without sessions. */
+    get inFlight(): number {
       return all.inFlight;
     },
-    get draining() {
+    get draining(): boolean {
       return state.draining;
     },
-    async drain(limitMs, arriving) {
+    /**
+     * Waits for in-flight requests for at most `limitMs`, then closes everything. Must be called only once.
+     * @param arriving returns the number of connections whose TLS handshake is in progress; they are still
+     * served
+     */
+    async drain(limitMs: number, arriving?: () => number): Promise<DrainResult> {
       state.draining = true;
       const { events } = options.pump;
       events.drainStarted({ requests: all.inFlight, sessions: options.sessions?.size ?? 0, limitMs });
@@ -221,6 +214,7 @@ export function createProxyServer(options: ProxyServerOptions): ProxyServer {
       await closeAll();
       return result;
     },
+    /** Closes everything immediately. */
     close: closeAll,
   };
 }

@@ -38,10 +38,7 @@ export type AskAccess = (
   signal: AbortSignal,
 ) => Promise<boolean>;
 
-export interface AccessReviews {
-  /** @throws TailcastError `ACCESS_REVIEW_REFUSED`, `ACCESS_REVIEW_FAILED` */
-  assertAllowed(question: AccessQuestion, caller: ImpersonationTarget, signal: AbortSignal): Promise<void>;
-}
+export type AccessReviews = ReturnType<typeof createAccessReviews>;
 
 /** Time for which a result is cached, and timeout of a review, in milliseconds. */
 export const REVIEW_TTL_MS = 5_000;
@@ -101,7 +98,7 @@ interface Kept {
  * Creates the reviews of one gateway. If several requests need the same review at the same time, the gateway sends the
  * review once. Failed reviews are not cached.
  */
-export function createAccessReviews(ask: AskAccess, monotonicMs: () => number): AccessReviews {
+export function createAccessReviews(ask: AskAccess, monotonicMs: () => number) {
   const kept = new BoundedMap<Kept>(MAX_REVIEWS);
 
   function answerTo(question: AccessQuestion, caller: ImpersonationTarget): Promise<boolean> {
@@ -119,7 +116,12 @@ export function createAccessReviews(ask: AskAccess, monotonicMs: () => number): 
   }
 
   return {
-    async assertAllowed(question, caller, signal) {
+    /** @throws TailcastError `ACCESS_REVIEW_REFUSED`, `ACCESS_REVIEW_FAILED` */
+    async assertAllowed(
+      question: AccessQuestion,
+      caller: ImpersonationTarget,
+      signal: AbortSignal,
+    ): Promise<void> {
       let isAllowed: boolean;
       try {
         isAllowed = await answerTo(question, caller);

@@ -23,28 +23,14 @@ export interface AccountReview {
  */
 export type AskAccountRefusal = (caller: ImpersonationTarget, signal: AbortSignal) => Promise<AccountReview>;
 
-export interface AccountRefusals {
-  /**
-   * Returns undefined if a response cannot be a refusal of the gateway's account, or if too many checks are in flight.
-   * Otherwise checks the account. Resolves with `UPSTREAM_REFUSED_ACCOUNT` if the check proves that the API server
-   * refuses the account, or that it refused the account while it had not loaded its RBAC rules yet. Resolves with
-   * undefined without such a proof. Never rejects.
-   *
-   * @param headers headers of the response, as a flat list
-   */
-  find(
-    admission: Pick<Admission, 'impersonation' | 'info'>,
-    status: number,
-    headers: readonly string[],
-  ): Promise<TailcastError | undefined> | undefined;
-}
+export type AccountRefusals = ReturnType<typeof createAccountRefusals>;
 
 const REMEMBERED_MS = 1_000;
 const TIMEOUT_MS = 5_000;
 const MAX_IN_FLIGHT = 64;
 const MAX_REMEMBERED = 1_000;
 
-export function createAccountRefusals(ask: AskAccountRefusal, monotonicMs: () => number): AccountRefusals {
+export function createAccountRefusals(ask: AskAccountRefusal, monotonicMs: () => number) {
   const known = new BoundedMap<{
     readonly untilMs: number;
     readonly review: Promise<AccountReview>;
@@ -64,7 +50,19 @@ export function createAccountRefusals(ask: AskAccountRefusal, monotonicMs: () =>
   }
 
   return {
-    find({ impersonation, info }, status, headers) {
+    /**
+     * Returns undefined if a response cannot be a refusal of the gateway's account, or if too many checks are in
+     * flight. Otherwise checks the account. Resolves with `UPSTREAM_REFUSED_ACCOUNT` if the check proves that the API
+     * server refuses the account, or that it refused the account while it had not loaded its RBAC rules yet. Resolves
+     * with undefined without such a proof. Never rejects.
+     *
+     * @param headers headers of the response, as a flat list
+     */
+    find(
+      { impersonation, info }: Pick<Admission, 'impersonation' | 'info'>,
+      status: number,
+      headers: readonly string[],
+    ): Promise<TailcastError | undefined> | undefined {
       // the API server of another cluster is not trusted
       if (impersonation === undefined || info.clusterPrefix !== '') return undefined;
       if (!mayBeAccountRefusal(status, headers)) return undefined;

@@ -184,27 +184,7 @@ export interface GateDeps {
   readonly createId: () => string;
 }
 
-export interface Gate {
-  /**
-   * Admits a request or throws.
-   * @param identified called with the caller before access reviews and access requests; may throw
-   * @throws TailcastError with the code for the client: `METHOD_REFUSED`, `HEADER_REFUSED`, `HEADERS_TOO_LARGE`,
-   * `REQUEST_NOT_CANONICAL`, `TOKEN_REQUIRED`, `IDENTITY_*`, `GRANT_MALFORMED`, `POLICY_REFUSED`, …
-   */
-  admit(request: InboundRequest, signal: AbortSignal, identified?: OnIdentified): Promise<Admission>;
-  /**
-   * Authenticates a request that the gateway serves itself, or throws. Applies the limits, browser rules, identity and
-   * grants of `admit`, but not the checks for the API server. Rejects requests from pages of dashboards as foreign.
-   * @param page true if the response is a page to which other sites may link
-   * @throws TailcastError as `admit`
-   */
-  recognise(request: InboundRequest, page: boolean, signal: AbortSignal): Promise<Caller>;
-  /**
-   * Checks whether an admitted caller would be admitted again, see `assertStillGranted`.
-   * @throws TailcastError `ACCESS_ENDED`, or the errors of `admit` about identity, grants, policy or access reviews
-   */
-  confirm(admission: Confirmable, peer: Peer, signal: AbortSignal): Promise<void>;
-}
+export type Gate = ReturnType<typeof createGate>;
 
 /** The parts of an admission that rechecks use. */
 export interface Confirmable extends GrantedAdmission, Pick<Admission, 'review' | 'cluster'> {}
@@ -241,7 +221,7 @@ export const HEADER_LINE_BYTES = 32;
 export const MAX_HEADER_NAME_BYTES = 256;
 
 /** Creates the gate. The gate evaluates the grants once per `Identity` object, not per request. */
-export function createGate(deps: GateDeps): Gate {
+export function createGate(deps: GateDeps) {
   const standingOf = createStandings(deps);
   const policy = deps.policy ?? DEFAULT_POLICY;
   const pages: PageRules = {
@@ -249,7 +229,13 @@ export function createGate(deps: GateDeps): Gate {
     dashboardOrigins: deps.dashboardOrigins ?? NO_NAMES,
   };
   return {
-    async admit(request, signal, identified) {
+    /**
+     * Admits a request or throws.
+     * @param identified called with the caller before access reviews and access requests; may throw
+     * @throws TailcastError with the code for the client: `METHOD_REFUSED`, `HEADER_REFUSED`, `HEADERS_TOO_LARGE`,
+     * `REQUEST_NOT_CANONICAL`, `TOKEN_REQUIRED`, `IDENTITY_*`, `GRANT_MALFORMED`, `POLICY_REFUSED`, …
+     */
+    async admit(request: InboundRequest, signal: AbortSignal, identified?: OnIdentified): Promise<Admission> {
       const startedAtMs = deps.nowMs();
       const fields = checkEnvelope(request);
       refuseForeignPages(fields, pages);
@@ -305,8 +291,20 @@ export function createGate(deps: GateDeps): Gate {
         ...(deps.cluster === undefined ? {} : { cluster: deps.cluster }),
       };
     },
-    recognise: (request, page, signal) => recognise(deps, { pages, standingOf }, { request, page, signal }),
-    async confirm(admission, peer, signal) {
+    /**
+     * Authenticates a request that the gateway serves itself, or throws. Applies the limits, browser rules, identity
+     * and grants of `admit`, but not the checks for the API server. Rejects requests from pages of dashboards as
+     * foreign.
+     * @param page true if the response is a page to which other sites may link
+     * @throws TailcastError as `admit`
+     */
+    recognise: (request: InboundRequest, page: boolean, signal: AbortSignal): Promise<Caller> =>
+      recognise(deps, { pages, standingOf }, { request, page, signal }),
+    /**
+     * Checks whether an admitted caller would be admitted again, see `assertStillGranted`.
+     * @throws TailcastError `ACCESS_ENDED`, or the errors of `admit` about identity, grants, policy or access reviews
+     */
+    async confirm(admission: Confirmable, peer: Peer, signal: AbortSignal): Promise<void> {
       const identity = await deps.identities.whois(peer, signal, deps.cluster?.service);
       const { review, impersonation } = admission;
       const standee = { identity, cluster: deps.cluster?.name, ...standingOf(identity) };

@@ -23,15 +23,7 @@ export interface RecheckOptions {
   readonly toleranceMs?: number;
 }
 
-export interface Rechecks {
-  /**
-   * @param end called at most once, with the reason
-   * @returns a function that stops watching
-   */
-  watch(admission: Confirmable, peer: Peer, end: (error: TailcastError) => void): () => void;
-  /** Stops all rechecks. */
-  close(): void;
-}
+export type Rechecks = ReturnType<typeof createRechecks>;
 
 interface Entry {
   readonly admission: Confirmable;
@@ -60,7 +52,7 @@ const RECHECK_EVERY_MS = 4_000;
 const RECHECK_TOLERANCE_MS = 9_000;
 const SWEEP_MS = 1_000;
 
-export function createRechecks(options: RecheckOptions): Rechecks {
+export function createRechecks(options: RecheckOptions) {
   const { gate, monotonicMs, everyMs = RECHECK_EVERY_MS, toleranceMs = RECHECK_TOLERANCE_MS } = options;
   const entries = new Set<Entry>();
   const over = new AbortController();
@@ -102,7 +94,11 @@ export function createRechecks(options: RecheckOptions): Rechecks {
   );
   timer.unref();
   return {
-    watch(admission, peer, end) {
+    /**
+     * @param end called at most once, with the reason
+     * @returns a function that stops watching
+     */
+    watch(admission: Confirmable, peer: Peer, end: (error: TailcastError) => void): () => void {
       const now = monotonicMs();
       const entry: Entry = {
         admission,
@@ -123,7 +119,8 @@ export function createRechecks(options: RecheckOptions): Rechecks {
         for (const stop of unwatch) stop?.();
       };
     },
-    close() {
+    /** Stops all rechecks. */
+    close(): void {
       clearInterval(timer);
       entries.clear();
       over.abort();

@@ -39,12 +39,7 @@ export interface SessionBuffer {
   close(): void;
 }
 
-export interface ElasticBuffers {
-  /** Memory and files of all buffers. */
-  readonly memory: Shares;
-  readonly disk: Shares;
-  open(depth: BufferDepth, user: string, events: BufferEvents): SessionBuffer;
-}
+export type ElasticBuffers = ReturnType<typeof createElasticBuffers>;
 
 /** Time for which output of a terminal may continue after Ctrl-C, in milliseconds. */
 const BRIEF_MS = 200;
@@ -54,15 +49,16 @@ const BRIEF_BYTES = 16 * 1024;
 export function createElasticBuffers(
   settings: BufferSettings,
   nowMs: () => number = () => performance.now(),
-): ElasticBuffers {
+) {
   const { directory } = settings;
   const memory = new Shares(settings.totalMemoryBytes);
   const disk = new Shares(settings.totalDiskBytes);
   const openFile = (): ReturnType<typeof openSpillFile> => openSpillFile(directory);
   return {
+    /** Memory and files of all buffers. */
     memory,
     disk,
-    open(depth, user, events) {
+    open(depth: BufferDepth, user: string, events: BufferEvents): SessionBuffer {
       const rate = new DrainRate(BRIEF_MS, nowMs);
       const brief = depth === 'brief';
       const limits = brief

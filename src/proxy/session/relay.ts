@@ -68,21 +68,7 @@ export type RelayEnd =
   | { readonly kind: 'stopped' };
 
 /** A running relay. */
-export interface Relay {
-  /** Resolves at the end. Never rejects. */
-  readonly done: Promise<RelayEnd>;
-  /** Number of bytes read from each end. */
-  readonly totals: { readonly fromClient: number; readonly fromUpstream: number };
-  /**
-   * True if the API server had to wait for the client and then sent bytes without a break until it closed its
-   * connection. Its last output may then be lost.
-   */
-  readonly backpressured: boolean;
-  /** Delivers no output and forwards no input during a pause. Output is still read and parsed, up to a limit. */
-  setPaused(isPaused: boolean): void;
-  /** Stops the relay and leaves both ends open for the caller. */
-  stop(): void;
-}
+export type Relay = ReturnType<typeof startRelay>;
 
 function inputOf(delayed: DelayedInput | undefined): Pick<DirectionOptions, 'parse' | 'route'> {
   if (delayed === undefined) return {};
@@ -90,7 +76,7 @@ function inputOf(delayed: DelayedInput | undefined): Pick<DirectionOptions, 'par
 }
 
 /** Starts a relay. It owns both ends until `done` resolves. */
-export function startRelay(options: RelayOptions): Relay {
+export function startRelay(options: RelayOptions) {
   const { client, upstream, tap, signal, silentMs = SILENT_MS } = options;
   const done = Promise.withResolvers<RelayEnd>();
   let over = false;
@@ -165,15 +151,23 @@ export function startRelay(options: RelayOptions): Relay {
       destroyBoth({ kind: 'closed', first: client.destroyed ? 'client' : 'upstream' });
   }
   return {
+    /** Resolves at the end. Never rejects. */
     done: done.promise,
-    get totals() {
+    /** Number of bytes read from each end. */
+    get totals(): { readonly fromClient: number; readonly fromUpstream: number } {
       return { fromClient: inbound.bytes, fromUpstream: outbound.bytes };
     },
-    get backpressured() {
+    /**
+     * True if the API server had to wait for the client and then sent bytes without a break until it closed its
+     * connection. Its last output may then be lost.
+     */
+    get backpressured(): boolean {
       return outbound.backpressured;
     },
-    setPaused: (isPaused) => void [outbound, delayed].map((part) => part?.setPaused(isPaused)),
-    stop: () => finish({ kind: 'stopped' }),
+    /** Delivers no output and forwards no input during a pause. Output is still read and parsed, up to a limit. */
+    setPaused: (isPaused: boolean): void => void [outbound, delayed].map((part) => part?.setPaused(isPaused)),
+    /** Stops the relay and leaves both ends open for the caller. */
+    stop: (): void => finish({ kind: 'stopped' }),
   };
 }
 

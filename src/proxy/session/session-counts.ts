@@ -3,21 +3,16 @@ import { TailcastError } from '../../errors.ts';
 import { createKeyedCounter } from '../../keyed-counter.ts';
 
 /** Counter of upgraded connections. */
-export interface SessionCounts {
-  /**
-   * Counts a connection. Returns a function that ends the count; call it once.
-   * @throws TailcastError `OVERLOADED`
-   */
-  enter(user: string): Promise<() => void>;
-}
+export type SessionCounts = ReturnType<typeof createSessionCounts>;
 
-export function createSessionCounts(limits: {
-  readonly perUser: number;
-  readonly total: number;
-}): SessionCounts {
+export function createSessionCounts(limits: { readonly perUser: number; readonly total: number }) {
   const open = createKeyedCounter();
   return {
-    async enter(user) {
+    /**
+     * Counts a connection. Returns a function that ends the count; call it once.
+     * @throws TailcastError `OVERLOADED`
+     */
+    async enter(user: string): Promise<() => void> {
       const own = open.usedBy(user);
       if (own >= limits.perUser) {
         throw new TailcastError('OVERLOADED', `you have ${own} sessions open, which is the limit`);

@@ -9,18 +9,10 @@ import { join } from 'node:path';
 import { BLOCK_BYTES, takeBlock } from '../../memory/block-pool.ts';
 
 /** File that consists of blocks of equal size. */
-export interface SpillFile {
-  /** Writes one complete block. @throws Error if the write fails */
-  write(block: number, bytes: Uint8Array): Promise<void>;
-  /** Reads one block of the file into a block of the memory pool. @throws Error if the read fails */
-  read(block: number): Promise<Buffer>;
-  /** Truncates the file. */
-  clear(): Promise<void>;
-  close(): Promise<void>;
-}
+export type SpillFile = Awaited<ReturnType<typeof openSpillFile>>;
 
 /** Creates the file. @throws Error if it cannot be created or unlinked */
-export async function openSpillFile(directory: string): Promise<SpillFile> {
+export async function openSpillFile(directory: string) {
   const path = join(directory, `.tailcast-${randomUUID()}`);
   const { O_RDWR, O_CREAT, O_EXCL, O_NOFOLLOW } = constants;
   const handle = await open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600);
@@ -31,10 +23,13 @@ export async function openSpillFile(directory: string): Promise<SpillFile> {
     throw error;
   }
   return {
-    write: (block, bytes) => writeAll(handle, bytes, block * BLOCK_BYTES),
-    read: (block) => readBlock(handle, block * BLOCK_BYTES),
-    clear: () => handle.truncate(0),
-    close: () => handle.close(),
+    /** Writes one complete block. @throws Error if the write fails */
+    write: (block: number, bytes: Uint8Array): Promise<void> => writeAll(handle, bytes, block * BLOCK_BYTES),
+    /** Reads one block of the file into a block of the memory pool. @throws Error if the read fails */
+    read: (block: number): Promise<Buffer> => readBlock(handle, block * BLOCK_BYTES),
+    /** Truncates the file. */
+    clear: (): Promise<void> => handle.truncate(0),
+    close: (): Promise<void> => handle.close(),
   };
 }
 

@@ -36,21 +36,7 @@ export interface UpstreamEndpoint {
  */
 export type OnRead = (length: number) => boolean | void;
 
-export interface UpstreamConnector {
-  /**
-   * Opens a connection.
-   *
-   * @param onRead called for received data; the connection then emits no 'data' events. Without `onRead`, or through a
-   *   proxy, the connection is an ordinary stream
-   * @throws TailcastError `UPSTREAM_UNAVAILABLE` with the reason if the connection fails or the timeout is
-   * over
-   */
-  connect(onRead?: OnRead): Promise<TLSSocket>;
-  /** Opens a connection for an upgrade, as a stream whose pieces are from `memory/read-buffers`. */
-  connectStream(): Promise<UpstreamStream>;
-  /** The current credentials. A change of the credentials replaces this object. */
-  readonly credentials: object;
-}
+export type UpstreamConnector = ReturnType<typeof createUpstreamConnector>;
 
 const KEEP_ALIVE_MS = 30_000;
 const CONNECT_TIMEOUT_MS = 10_000;
@@ -62,7 +48,7 @@ const ALPN_PROTOCOLS = ['http/1.1'];
 export function createUpstreamConnector(
   endpoint: UpstreamEndpoint,
   options: { readonly connectTimeoutMs?: number } = {},
-): UpstreamConnector {
+) {
   const connectTimeoutMs = options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS;
   let made: { readonly from: ConnectionOptions; readonly context: SecureContext } | undefined;
   let session: Buffer | undefined;
@@ -135,11 +121,20 @@ export function createUpstreamConnector(
     });
   }
   return {
-    get credentials() {
+    /** The current credentials. A change of the credentials replaces this object. */
+    get credentials(): object {
       return endpoint.tls;
     },
-    connect: (onRead) => open(onRead, false),
-    async connectStream() {
+    /**
+     * Opens a connection.
+     *
+     * @param onRead called for received data; the connection then emits no 'data' events. Without `onRead`, or through
+     * a proxy, the connection is an ordinary stream
+     * @throws TailcastError `UPSTREAM_UNAVAILABLE` with the reason if the connection fails or the timeout is over
+     */
+    connect: (onRead?: OnRead): Promise<TLSSocket> => open(onRead, false),
+    /** Opens a connection for an upgrade, as a stream whose pieces are from `memory/read-buffers`. */
+    async connectStream(): Promise<UpstreamStream> {
       const stream = new UpstreamStream();
       return stream.attach(await open((length) => stream.received(length), true));
     },
