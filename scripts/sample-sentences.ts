@@ -4,6 +4,7 @@
  *   npm run docs:sample                        110 sentences of pages and 90 of comments, with a random seed
  *   npm run docs:sample -- --seed 1            the same sentences for the same files
  *   npm run docs:sample -- --docs 10 --comments 20
+ *   npm run docs:sample -- --context           also prints the sentence before, and the code below a comment
  */
 import { parseArgs } from 'node:util';
 import { listFiles, proseOf, readSource, type Prose } from './prose.ts';
@@ -44,6 +45,12 @@ export function sample<T>(items: readonly T[], count: number, random: () => numb
   });
 }
 
+/** Returns the first line of code below a comment that contains the given line; undefined at the end of the file. */
+export function codeBelow(source: string, line: number): string | undefined {
+  const below = source.split('\n').slice(line);
+  return below.find((text) => text.trim() !== '' && !/^\s*(?:\*|\/[/*]|#)/.test(text))?.trim();
+}
+
 function main(): void {
   // `head` closes the pipe before all sentences are written.
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
@@ -54,6 +61,7 @@ function main(): void {
       seed: { type: 'string' },
       docs: { type: 'string', default: '110' },
       comments: { type: 'string', default: '90' },
+      context: { type: 'boolean', default: false },
     },
   });
   const seed = Number(values.seed ?? Math.floor(Math.random() * 1e6));
@@ -62,12 +70,20 @@ function main(): void {
   const chosen = (['docs', 'comment'] as const).flatMap((kind) => {
     const sentences = all
       .filter((prose: Prose) => prose.kind === kind)
-      .flatMap(({ file, line, text }) => sentencesOf(text).map((sentence) => ({ file, line, sentence })));
+      .flatMap((prose) => {
+        const sentences = sentencesOf(prose.text);
+        return sentences.map((sentence, at) => ({ ...prose, sentence, before: sentences[at - 1] }));
+      });
     return sample(sentences, Number(kind === 'docs' ? values.docs : values.comments), random);
   });
   process.stdout.write(`seed ${seed}\n`);
-  for (const [index, { file, line, sentence }] of chosen.entries())
+  for (const [index, { file, line, kind, sentence, before }] of chosen.entries()) {
     process.stdout.write(`${index + 1}. ${file}:${line} ${sentence}\n`);
+    if (!values.context) continue;
+    if (before !== undefined) process.stdout.write(`   sentence before: ${before}\n`);
+    const code = kind === 'comment' ? codeBelow(readSource(file), line) : undefined;
+    if (code !== undefined) process.stdout.write(`   code below: ${code}\n`);
+  }
 }
 
 if (import.meta.main) main();

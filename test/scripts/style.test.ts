@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { compareCounts, unitOf, violationsOf } from '../../scripts/check-style.ts';
 import { proseOf } from '../../scripts/prose.ts';
-import { createRandom, sample, sentencesOf } from '../../scripts/sample-sentences.ts';
+import { codeBelow, createRandom, sample, sentencesOf } from '../../scripts/sample-sentences.ts';
 
 const rulesOf = (file: string, source: string): readonly string[] =>
   violationsOf(file, source).map(({ rule }) => rule);
@@ -85,6 +85,15 @@ describe('the sample of sentences', () => {
     ]);
     expect(sentencesOf('An error of the OS, e.g. EADDRINUSE.')).toEqual([
       'An error of the OS, e.g. EADDRINUSE.',
+    ]);
+  });
+
+  it('shows the code below a comment', () => {
+    const source = '/**\n * One.\n *\n * Two.\n */\n\nexport const a = 1;\n// Three.\n';
+    expect([2, 4, 8].map((line) => codeBelow(source, line))).toEqual([
+      'export const a = 1;',
+      'export const a = 1;',
+      undefined,
     ]);
   });
 
