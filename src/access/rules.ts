@@ -37,7 +37,7 @@ export function rulesFor(rules: readonly AccessRule[], ask: Ask, cluster?: strin
   return rulesOfCluster(rules, cluster).filter((rule) => covers(rule, ask));
 }
 
-/** True if a rule or record allows requests in this namespace. */
+/** True if an access rule, or an approved access request, covers API requests in this namespace. */
 export function isInNamespaces(
   namespaces: readonly string[],
   { isResourceRequest, namespace }: { readonly isResourceRequest: boolean; readonly namespace: string },

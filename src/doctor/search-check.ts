@@ -7,7 +7,7 @@ export interface SearchFacts {
   readonly place: string | undefined;
   /** Reads the index in the same way as the recorder. @returns true if the index contains a session */
   readonly read: (place: string) => Promise<boolean>;
-  /** Remedy for an unreadable index. Default: the remedy for an index in files. */
+  /** Advice if the index is unreadable. Default: the advice for an index in files. */
   readonly remedy?: string;
 }
 

@@ -1,6 +1,6 @@
 /**
- * A limit in bytes that all users share, such as the memory or the disk for pending output. The bytes of one user may
- * not exceed the bytes that stay free for others. The same rule applies to the slots of `KeyedCounter.hasShare`:
+ * A limit in bytes that all users share, such as the memory or the disk for pending output. One user
+ * may have at most as many bytes as are then still free. The same rule applies to the slots of `KeyedCounter.hasShare`:
  *
  * ```
  *   │ 1/2 of the limit   │ 1/4      │ 1/8 │ …

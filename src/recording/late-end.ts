@@ -46,9 +46,9 @@ export interface LateEvents {
   left(bytes: number): void;
   /** Called when a recorder has stored all bytes durably. */
   delivered(end: { readonly bytes: number; readonly recorder: string; readonly waitedMs: number }): void;
-  /** Called when `bytes` bytes of a tail of `ofBytes` bytes are lost. */
+  /** Called when a part of the tail is lost: `bytes` of `ofBytes`. */
   dropped(end: { readonly bytes: number; readonly ofBytes: number; readonly reason: string }): void;
-  /** Called when `bytes` bytes of the tail stay on disk and this process does not deliver them. */
+  /** Called when a part of the tail (`bytes` of `ofBytes`) stays on disk, and this process does not deliver it. */
   kept(end: { readonly bytes: number; readonly ofBytes: number; readonly reason: string }): void;
 }
 

@@ -74,8 +74,8 @@ const MAX_EXTRA_HEADERS = 64;
  */
 export const PORT_FORWARD_RATE = { perSecond: 32 * 1024, burst: 64 * 1024 } as const;
 /**
- * Maximum time for which a caller must wait to stay within the rate. Only a caller with several busy port-forwards
- * exceeds this time. The gateway then ends the session that sent the header frame.
+ * The gateway delays header frames above the rate. If a frame would wait longer than this time, the gateway ends its
+ * session. This happens only to callers with several busy port-forwards.
  */
 const MAX_WAIT_MS = 15_000;
 const TOO_MANY_STREAMS = 'your port-forwards open too many connections per second';

@@ -482,7 +482,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     this.#pen.restore();
   }
 
-  /** Returns how the screen shows printed characters. */
+  /** Returns whether the screen shows the characters as written, as other characters, or not at all. */
   #howShown(text: string, start: number, end: number): 'plain' | 'altered' | 'invisible' {
     if (this.#pen.isInvisible) return 'invisible';
     if (this.#charset === undefined) return 'plain';

@@ -68,8 +68,8 @@ export interface ExecOverSpdyOptions {
 }
 
 /**
- * For clients with this channel-protocol version, the gateway rewrites the exit status, as the API server does over
- * WebSocket. Clients of earlier versions get the status of the kubelet.
+ * If the client uses this version of the channel protocol, the gateway rewrites the exit status, as the API server does
+ * over WebSocket. With an earlier version, the client gets the exit status exactly as the kubelet sent it.
  */
 const TRANSLATED_VERSION = 5;
 /** Default of `openTimeoutMs`: the kubelet's own limit (`DefaultStreamCreationTimeout`). */

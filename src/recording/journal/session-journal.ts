@@ -12,9 +12,9 @@
  *
  * Records are only appended to a segment. A segment is released when all its bytes are acknowledged. The next segment
  * overwrites the last released file, because writing a new file takes five times as long. If a write fails because the
- * disk is full or broken, the journal refuses all later bytes until the recorder has acknowledged all refused bytes.
- * Until then, the client sees output only after the recorder has acknowledged it, so every byte that the client sees is
- * on disk or at a recorder. The bytes before the refused bytes stay on disk.
+ * disk is full or broken, the journal refuses this write and all later ones, until the recorder has acknowledged the
+ * bytes of these writes. Until then, the client sees output only after the recorder has acknowledged it, so every byte
+ * that the client sees is on disk or at a recorder. The bytes before the refused bytes stay on disk.
  */
 import { closeSync, ftruncateSync, openSync, renameSync, writevSync } from 'node:fs';
 import { unlink } from 'node:fs/promises';

@@ -51,7 +51,7 @@ const MAX_KNOWN_USERS = 200_000;
 
 /** Maximum number of unproven holds that one run writes to the process log. */
 const MAX_REPORTED = 20;
-/** Maximum number of bytes by which the counted size of an archive may exceed the size of its contents. */
+/** Maximum size of the header and the seek table of an archive, in bytes, that counts for the user of the recording. */
 const MAX_ARCHIVE_EXTRA = 4096;
 
 const UNPROVEN_HOLD =

@@ -30,8 +30,8 @@ const META_SCHEMA = z.object({
   storedHeaderBytes: z.number(),
 });
 /**
- * The first line. It contains two lengths of the header line, as uploaded and as stored. Offsets in the upload count
- * the uploaded length.
+ * The first line of the spool journal. The recorder stores another header line than the gateway has uploaded, so both
+ * lengths are here. Offsets in the upload refer to the uploaded header line.
  */
 export type SpoolMeta = z.infer<typeof META_SCHEMA>;
 

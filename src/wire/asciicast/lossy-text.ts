@@ -16,14 +16,17 @@ export const MAX_ESCAPED_BYTES = 6;
 /** Number of bytes that `encodeLossy` may overwrite after the end of its result. */
 export const LOSSY_SLACK_BYTES = 8;
 
-/** Fates of a byte. The fate forms the upper bits of an index into `FORMS` and `LENGTHS`. */
+/**
+ * The role of a byte in the output: a complete character, a part of a longer character, or no output. The role forms
+ * the upper bits of an index into `FORMS` and `LENGTHS`.
+ */
 const FATE = { byItself: 0, inCharacter: 1, swallowed: 2 } as const;
 const FATE_BITS = 2;
 const FATE_MASK = (1 << FATE_BITS) - 1;
 
 /**
- * Eight output bytes for each byte and fate, as one 64-bit float. `LENGTHS` contains how many of the eight bytes belong
- * to the output. The last two bytes are zero, so that no float is NaN.
+ * The output for each byte and fate: eight bytes, stored as one 64-bit float so that one write copies them. `LENGTHS`
+ * contains how many of the eight bytes belong to the output. The last two bytes are zero, so that no float is NaN.
  */
 const FORMS = new Float64Array((FATE.swallowed + 1) * 256);
 const LENGTHS = new Uint8Array(FORMS.length);

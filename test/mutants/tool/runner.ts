@@ -33,7 +33,7 @@ const LEAST_LIMIT_MS = 4_000;
 const LEAST_HOOK_LIMIT_MS = 15_000;
 /** Time limit of a test without a measured time. */
 const FIRST_LIMIT_MS = 120_000;
-/** Maximum time that the tests of one file may take for one change. */
+/** Maximum total time of the tests of one file with one change. */
 const BUDGET_MS = 30_000;
 
 type Test = RunnerTestCase;
@@ -98,8 +98,8 @@ export default class MutantRunner extends TestRunner {
   }
 
   /**
-   * Stores the tests of a file for the tool, and makes vitest skip all of them except one. While vitest runs this one
-   * test, the tool runs the stored tests.
+   * Keeps the test functions of a file for the tool, and makes vitest skip all tests except one. While vitest runs this
+   * one test, the tool runs the kept functions.
    */
   async onBeforeRunFiles(files: RunnerTestFile[]): Promise<void> {
     for (const file of files) {

@@ -16,7 +16,7 @@ export const PORT_FORWARD_CASES: readonly KubectlCase[] = [
 
 async function forward(context: CaseContext): Promise<Record<string, unknown>> {
   const body = randomBytes(BODY_BYTES);
-  // With the kubelet double, each port of a pod is a port of this machine.
+  // The test double of the kubelet forwards each port of a pod to the same port of this machine.
   const sender = await listen((socket) => socket.end(body));
   const digester = await listen(answerWithDigest);
   const child = startKubectl(

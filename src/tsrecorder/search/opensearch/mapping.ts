@@ -96,7 +96,7 @@ export function indexBody(shards: number): Readonly<Record<string, unknown>> {
 export interface SessionState {
   /** Version of the indexed recording; empty while the session runs, or until all of its documents are written. */
   readonly version: string;
-  /** Upper limit of the moment numbers, exclusive. */
+  /** All moments of the session have numbers below this number. */
   readonly reach: number;
   readonly partial: boolean;
   readonly stopped?: number;
