@@ -60,7 +60,8 @@ const BY_ALERTS = by(
 const SERVE = 'tailscale serve --bg --tcp 443 --proxy-protocol 2 tcp://127.0.0.77:8443';
 const BEHIND_SERVE =
   '--listen 127.0.0.77:8443 --proxy-protocol require --tls tailscale --recorder-dial tailscale';
-const RECORDER = '--listen 127.0.0.1:80 --store /var/lib/tailcast/recordings';
+const RECORDER =
+  '--listen $(tailscale ip -4):80 --store /var/lib/tailcast/recordings --uploaders tag:k8s-gateway';
 const BY_ORDERS = by(
   'test/proxy/session/orders.test.ts',
   'the same command with the address of a recorder, on a running session',
@@ -74,6 +75,7 @@ const BY_REHEARSAL = by(
 );
 const TAKE_OVER =
   'helm install tailcast deploy/chart/tailcast --namespace tailscale --take-ownership ' +
+  '--set image.repository=REGISTRY/tailcast ' +
   '--set operator.enabled=true --set operator.secret=operator-oauth --set gateway.enabled=false';
 const BY_REAL = (contains: string, path = 'test/real/suites/access-cluster.test.ts'): Runner => ({
   path,
@@ -173,8 +175,14 @@ export const LEDGER: readonly Shown[] = [
     'kubectl create namespace tailcast': 'chart',
     ['kubectl -n tailcast create secret generic tailscale-oauth --from-literal=client_id=... ' +
     '--from-literal=client_secret=tskey-client-...']: 'chart',
-    ['helm install tailcast deploy/chart/tailcast --namespace tailcast --set recorder.enabled=true --set ' +
-    'tailscale.domain=tail1234.ts.net --set tailscale.oauthSecret=tailscale-oauth']: 'chart',
+    ['helm install tailcast deploy/chart/tailcast --namespace tailcast --set image.repository=REGISTRY/tailcast ' +
+    '--set recorder.enabled=true --set tailscale.domain=tail1234.ts.net ' +
+    '--set tailscale.oauthSecret=tailscale-oauth']: 'chart',
+    'kubectl -n tailcast rollout status statefulset tailcast-gateway': {
+      path: 'test/real/suites/chart-tailnet.test.ts',
+      contains: '${role} is ready',
+      why: 'no kubelet runs the pods of that suite, so it waits for the processes instead',
+    },
     'kubectl -n tailcast exec tailcast-gateway-0 -c gateway -- node /app/scripts/tailcast.mjs doctor gateway':
       POD,
     'tailcast kubeconfig tailcast-gateway-0 tailcast-gateway-1': 'tools',
@@ -182,9 +190,9 @@ export const LEDGER: readonly Shown[] = [
   }),
   ...on('docs/migration.md', {
     'tailcast migrate check --policy policy.json': BY_REHEARSAL("'--policy',"),
-    ['tailcast recorder --listen 127.0.0.1:80 --store s3://recordings --spool /var/lib/tailcast/spool ' +
+    ['tailcast recorder --listen $(tailscale ip -4):80 --store s3://recordings --spool /var/lib/tailcast/spool ' +
     '--uploaders tag:k8s,tag:k8s-gateway']: BY_REHEARSAL('startSiteRecorder(rig'),
-    'tailcast ls --recorder http://127.0.0.1:80': BY_REHEARSAL("runCommand('ls', '--recorder'"),
+    'tailcast ls --recorder http://$(tailscale ip -4)': BY_REHEARSAL("runCommand('ls', '--recorder'"),
     'tailcast kubeconfig tailcast-gateway': BY_REHEARSAL('kubeconfigAt(tailnet.node'),
     'kubectl -n tailscale scale deployment operator --replicas=0': 'chart',
     [TAKE_OVER]: 'chart',
@@ -198,8 +206,8 @@ export const LEDGER: readonly Shown[] = [
     [`tailcast gateway ${BEHIND_SERVE}`]: 'host',
     [`tailcast doctor gateway ${BEHIND_SERVE}`]: 'host',
     'tailcast gateway --listen 100.64.0.9:443 --tls tailscale': 'host',
-    [`tailcast recorder ${RECORDER} --uploaders tag:k8s-gateway`]: 'host',
-    [`tailcast doctor recorder ${RECORDER} --uploaders tag:k8s-gateway`]: 'host',
+    [`tailcast recorder ${RECORDER}`]: 'host',
+    [`tailcast doctor recorder ${RECORDER}`]: 'host',
   }),
   ...on('docs/operate.md', {
     'tailcast doctor gateway --json': 'host',
@@ -267,7 +275,7 @@ export const LEDGER: readonly Shown[] = [
       contains: '&verb=delete&resource=pods&text=WEB-4',
       why: 'the same filters with another resource, without curl',
     },
-    ['tailcast recorder --listen 127.0.0.1:80 --store /var/lib/tailcast/recordings --trusted-gateways ' +
+    [`tailcast recorder ${RECORDER} --trusted-gateways ` +
     "tag:k8s-gateway --viewers 'carol@example.com,tag:audit,alice@example.com=user:alice@example.com'"]: {
       path: 'test/real/suites/people-pages.test.ts',
       contains: "'trusted-gateways': 'tag:k8s' }",

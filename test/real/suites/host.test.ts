@@ -222,15 +222,13 @@ const CASES: Readonly<Record<string, (command: string) => Promise<void>>> = {
     await gateway.stop();
   },
 
-  'tailcast recorder --listen 127.0.0.1:80 --store /var/lib/tailcast/recordings': (command) =>
-    recorder(command),
-  'tailcast recorder --listen 127.0.0.1:80 --store /var/lib/tailcast/recordings --uploaders tag:k8s-gateway':
+  'tailcast recorder --listen $(tailscale ip -4):80 --store /var/lib/tailcast/recordings --uploaders tag:k8s-gateway':
     (command) => recorder(command),
 
-  'tailcast doctor recorder --listen 127.0.0.1:80 --store /var/lib/tailcast/recordings --uploaders tag:k8s-gateway':
+  'tailcast doctor recorder --listen $(tailscale ip -4):80 --store /var/lib/tailcast/recordings --uploaders tag:k8s-gateway':
     async (command) => {
       const words = {
-        '127.0.0.1:80': `127.0.0.1:${await freePort()}`,
+        '$(tailscale ip -4):80': `127.0.0.1:${await freePort()}`,
         '/var/lib/tailcast/recordings': store,
       };
       const report = await outcome(tailcast(command, words, 'recorder'));
@@ -268,7 +266,7 @@ const CASES: Readonly<Record<string, (command: string) => Promise<void>>> = {
 
 async function recorder(command: string): Promise<void> {
   const port = await freePort();
-  const words = { '127.0.0.1:80': `127.0.0.1:${port}`, '/var/lib/tailcast/recordings': store };
+  const words = { '$(tailscale ip -4):80': `127.0.0.1:${port}`, '/var/lib/tailcast/recordings': store };
   const program = tailcast(command, words, 'recorder');
   await saying(program, 'recorder is ready');
   const socket = await tailnet.node('gateway').connect(tailnet.node('recorder').addresses[0], port);
