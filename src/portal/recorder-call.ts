@@ -148,7 +148,7 @@ export function createRecorderCalls(deps: RecorderCallDeps) {
   };
 }
 
-/** Returns only the detail of an error, because the messages of `dialUpgrade` name the API server. */
+/** Returns the detail without the message: messages of `dialUpgrade` say "the API server", but this is a recorder. */
 function reasonOf(error: unknown): string {
   return error instanceof TailcastError ? (error.detail ?? error.message) : errorText(error);
 }

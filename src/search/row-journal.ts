@@ -486,8 +486,8 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
   #howShown(text: string, start: number, end: number): 'plain' | 'altered' | 'invisible' {
     if (this.#pen.isInvisible) return 'invisible';
     if (this.#charset === undefined) return 'plain';
-    // The text of a line drawing contains no letter of a control symbol (`b` to `e`, `h`, `i`). Three consecutive
-    // letters in it always include `a`, `q` or `x`.
+    // A drawing consists of lines and corners. It contains no control symbol (`b` to `e`, `h`, `i`), and of three
+    // consecutive letters, one is a shade or a straight line (`a`, `q`, `x`).
     const isDrawing =
       this.#charset !== LINE_DRAWING || !/[b-ehi]|[fgj-pr-wyz]{3}/.test(text.slice(start, end));
     return isDrawing ? 'altered' : 'invisible';

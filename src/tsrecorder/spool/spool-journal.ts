@@ -31,7 +31,7 @@ const META_SCHEMA = z.object({
 });
 /**
  * The first line of the spool journal. The recorder stores another header line than the gateway has uploaded, so both
- * lengths are here. Offsets in the upload refer to the uploaded header line.
+ * lengths are here. Offsets in the upload count the length of the uploaded header line.
  */
 export type SpoolMeta = z.infer<typeof META_SCHEMA>;
 

@@ -20,9 +20,9 @@ export interface KubectlResult {
 }
 
 /**
- * A connection through a userspace tailscaled may need 63 seconds. The network stack of tailscaled chooses the local
- * port. If the network stack of the peer still remembers a closed connection with this port, the peer ignores the SYN
- * for up to 60 seconds. TCP repeats a SYN after 1, 3, 7, 15, 31 and 63 seconds.
+ * A connection through a userspace tailscaled may need 63 seconds. If tailscaled chooses a local port of an earlier
+ * connection, the peer ignores the SYN until it has forgotten that connection, for up to 60 seconds. TCP repeats the
+ * SYN only after 1, 3, 7, 15, 31 and 63 seconds.
  */
 const KUBECTL_TIMEOUT_MS = 90_000;
 
