@@ -48,7 +48,7 @@ export function sample<T>(items: readonly T[], count: number, random: () => numb
 /** Returns the first line of code below a comment that contains the given line; undefined at the end of the file. */
 export function codeBelow(source: string, line: number): string | undefined {
   const below = source.split('\n').slice(line);
-  return below.find((text) => text.trim() !== '' && !/^\s*(?:\*|\/[/*]|#)/.test(text))?.trim();
+  return below.find((text) => text.trim() !== '' && !/^\s*(?:\*|\/[/*]|# )/.test(text))?.trim();
 }
 
 function main(): void {
