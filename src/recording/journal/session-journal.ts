@@ -139,8 +139,8 @@ export class SessionJournal {
   }
 
   /**
-   * Appends the unacknowledged bytes that are not on disk yet. Removes the journal if all bytes are acknowledged, or if
-   * none could be written.
+   * Appends the unacknowledged bytes that are not on disk yet. If none of them are on
+   * disk afterwards, removes the journal.
    * @returns number of bytes at the start of `bytes` that are on disk
    */
   complete({ offset, lineBytes, bytes, preamble }: UploadRest): number {
