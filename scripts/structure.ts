@@ -1,7 +1,7 @@
 /**
- * Prints the size of the code as a table, and exits with 1 if a row exceeds its budget in `structure.json`.
+ * Prints the size of the code as a table, and exits with 1 if a value exceeds its budget in `structure.json`.
  *
- * Lines with only comments or white space are not counted. When the value of a row decreases, decrease its budget as
+ * Lines with only comments or white space are not counted. When a value of the table decreases, decrease its budget as
  * well.
  */
 import { readFileSync, readdirSync } from 'node:fs';

@@ -81,7 +81,7 @@ export const GATEWAY_SETTINGS = {
     '<names>',
   ),
   dashboardOrigins: setting(
-    'browser origins of dashboards, such as Headlamp, whose server forwards the Origin header; default: none',
+    'browser origins of dashboards that forward the Origin header, such as Headlamp; default: none',
     originList,
     [],
   ),

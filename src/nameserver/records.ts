@@ -27,7 +27,10 @@ export interface NameRecords {
   readonly size: number;
   /** @param name in lower case, without the final dot */
   find(name: string): NameAddresses | undefined;
-  /** True if the name is a served domain, or the file contains a subdomain. It then exists even without addresses. */
+  /**
+   * True if the name is a served domain, or if the file contains a subdomain of the name. The name then exists, even
+   * without addresses.
+   */
   hasBelow(name: string): boolean;
   /** Returns the longest domain that the nameserver serves and that contains the name. */
   domainOf(name: string): string | undefined;

@@ -125,7 +125,7 @@ export class WrittenText {
   #freeFragments = FREE_FRAGMENTS;
   /** Control strings that occurred before. They are not emitted again, because shells repeat their titles. */
   readonly #known = new Set<string>();
-  /** Window titles that the text of the current line may repeat, and the control strings that followed these titles. */
+  /** Window titles, which shells often repeat as text in the current line, each with the control strings after it. */
   #titles: Title[] = [];
   /** The last short control string, and the last short control string before the current line. */
   #fragment = '';

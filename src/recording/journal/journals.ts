@@ -52,7 +52,10 @@ export interface Deliverer {
 interface Left extends EndJournal {
   readonly paths: readonly string[];
   readonly bytes: number;
-  /** User whose share of the disk the files use. Empty until the head of a file of a stopped process is read. */
+  /**
+   * The user: the files count for the disk share of this user. Empty until the head of a file of a stopped process is
+   * read.
+   */
   user: string;
   readonly sinceUnixMs: number;
   /** Number of bytes that a call of `events.left` has announced. */

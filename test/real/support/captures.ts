@@ -172,7 +172,7 @@ function programs(folder: string): readonly Program[] {
   ];
 }
 
-/** Runs the programs at the same time; the two slowest determine the duration. */
+/** Runs all programs at the same time. */
 export async function captureAll(): Promise<readonly CastSpec[]> {
   const folder = mkdtempSync(join(tmpdir(), 'tccap-'));
   try {
