@@ -17,8 +17,6 @@ export interface SessionLookup {
   readonly durable: number;
 }
 
-export type LostSessions = ReturnType<typeof createLostSessions>;
-
 const NOTHING_DURABLE = 'nothing of it was durable';
 const SPOOL_LOST = 'its spool is gone';
 const SPOOL_SHORT = 'its spool is shorter than it was';

@@ -1,13 +1,12 @@
 /** Evidence of a recorder: log entries and signatures at the start, end and removal of sessions. */
 import { hash } from 'node:crypto';
 import { createDurableMarks } from './durable-marks.ts';
-import { createLostSessions, type LostSessions } from './lost-sessions.ts';
+import { createLostSessions } from './lost-sessions.ts';
 import type { HoldChange, LoggedHold } from './holds.ts';
 import type { LineSeal, Seal } from './line-seal.ts';
 import { EvidenceLog, type EvidenceLogOptions } from './evidence-log.ts';
 import type { LogEvent, LogHead } from './log-entry.ts';
 import { signSidecar, type SidecarEvidence } from './signed-sidecar.ts';
-import type { SigningKey } from './signing-key.ts';
 
 /** Data for the start entry of a session. */
 export interface SessionStart {
@@ -49,58 +48,7 @@ export interface Removal {
 }
 
 /** The evidence log and the signatures of one recorder. */
-export interface SessionEvidence extends Omit<LostSessions, 'short'> {
-  /** Name of the evidence log, and its signing key. */
-  readonly log: string;
-  readonly key: SigningKey;
-  /** Number of log entries that are not in the store. */
-  readonly unpublished: number;
-  /** Returns the number of the start entry of an open session and the SHA-256 of its header line, or undefined. */
-  startOf(recording: string): { readonly n: number; readonly header: string } | undefined;
-  /**
-   * Called when the first bytes of a session are in the spool. Resolves when the start entry is durable and, if
-   * possible, in the store. Until then, the recorder must not acknowledge bytes of the session.
-   */
-  started(start: SessionStart): Promise<void>;
-  /**
-   * Called when the spool has a session that this recorder took over.
-   * @returns a sentence about missing bytes; undefined if all durable bytes are in the spool
-   */
-  adopted(session: SessionStart): string | undefined;
-  /**
-   * Called when more bytes are in the spool.
-   * @returns a promise that must resolve before the acknowledgement, or undefined
-   */
-  grew(recording: string, durable: number): Promise<void> | undefined;
-  /** Adds evidence and a signature to a sidecar. Adds the start entry to the evidence log if it is missing. */
-  sign(start: SessionStart, files: SealedFiles, sidecar: string): Promise<string>;
-  /**
-   * Called when the recording is in the store under `storedAs`. Resolves when the entry is durable.
-   * @param session session mark, equal for all parts of the session
-   */
-  ended(recording: string, storedAs: string, session: string, files: SealedFiles): Promise<void>;
-  /** Last legal hold, or release from a hold, of each recording, from the evidence log of this recorder. */
-  readonly holds: ReadonlyMap<string, LoggedHold>;
-  /** Adds holds and releases to the evidence log. Resolves when the entries are in the store. */
-  holding(changes: readonly HoldChange[]): Promise<void>;
-  /**
-   * Adds removals of recordings to the evidence log before the recordings are removed. Resolves when the entries are in
-   * the store.
-   */
-  removing(removals: readonly Removal[]): Promise<void>;
-  /** Adds a document to the evidence log before the document is stored. Resolves when the entry is durable. */
-  documented(name: string, content: Uint8Array): Promise<void>;
-  /**
-   * Adds removals of documents to the evidence log before the documents are removed. Resolves when the entries are in
-   * the store.
-   */
-  removingDocuments(names: readonly string[], reason: string): Promise<void>;
-  /** Newest known entry of another evidence log, if a trusted key signed it. */
-  witnessed(log: string): LogHead | undefined;
-  /** Publishes the evidence log to the store. */
-  publish(): Promise<void>;
-  close(): Promise<void>;
-}
+export type SessionEvidence = Awaited<ReturnType<typeof openSessionEvidence>>;
 
 /** Maximum time that the first acknowledgement of a session waits for a slow store, in milliseconds. */
 const ANNOUNCE_LIMIT_MS = 2000;
@@ -115,11 +63,10 @@ export interface SessionEvidenceOptions extends Omit<EvidenceLogOptions, 'tailMs
 }
 
 /** Opens the evidence of one recorder. */
-export async function openSessionEvidence(options: SessionEvidenceOptions): Promise<SessionEvidence> {
+export async function openSessionEvidence(options: SessionEvidenceOptions) {
   const log = await EvidenceLog.open({ ...options, tailMs: options.markMs });
   const marks = createDurableMarks(log, options);
   const losses = createLostSessions(log, marks, options.log);
-  const { key } = options;
 
   const start = (session: SessionStart): number => log.append(startEvent(session));
 
@@ -129,40 +76,62 @@ export async function openSessionEvidence(options: SessionEvidenceOptions): Prom
   }
 
   return {
+    /** Name of the evidence log, and its signing key. */
     log: log.id,
-    key,
-    get unpublished() {
+    key: options.key,
+    /** Number of log entries that are not in the store. */
+    get unpublished(): number {
       return log.unpublished;
     },
-    async started(session) {
+    /**
+     * Called when the first bytes of a session are in the spool. Resolves when the start entry is durable and, if
+     * possible, in the store. Until then, the recorder must not acknowledge bytes of the session.
+     */
+    async started(session: SessionStart): Promise<void> {
       start(session);
       marks.alive(session.recording);
       await log.sync();
       await log.announce(ANNOUNCE_LIMIT_MS);
     },
-    startOf(recording) {
+    /** Returns the number of the start entry of an open session and the SHA-256 of its header line, or undefined. */
+    startOf(recording: string): { readonly n: number; readonly header: string } | undefined {
       const { n, header } = log.open.get(recording) ?? {};
       return n === undefined || header === undefined ? undefined : { n, header };
     },
-    grew: (recording, durable) => marks.grew(recording, durable),
+    /**
+     * Called when more bytes are in the spool.
+     * @returns a promise that must resolve before the acknowledgement, or undefined
+     */
+    grew: (recording: string, durable: number): Promise<void> | undefined => marks.grew(recording, durable),
     ...losses,
-    adopted(session) {
+    /**
+     * Called when the spool has a session that this recorder took over.
+     * @returns a sentence about missing bytes; undefined if all durable bytes are in the spool
+     */
+    adopted(session: SessionStart): string | undefined {
       const { recording, durable, adopted } = session;
       if (log.open.get(recording) === undefined) start(session);
       if (adopted === undefined || durable >= adopted.durable) return undefined;
       return losses.short(recording, adopted.durable, durable);
     },
-    async sign(session, { cast, notes }, sidecar) {
+    /** Adds evidence and a signature to a sidecar. Adds the start entry to the evidence log if it is missing. */
+    async sign(session: SessionStart, { cast, notes }: SealedFiles, sidecar: string): Promise<string> {
       const n = log.open.get(session.recording)?.n ?? start(session);
       await log.sync();
-      const files = {
-        cast: cast,
-        ...(notes === undefined ? {} : { notes: notes }),
-      };
+      const files = { cast, ...(notes === undefined ? {} : { notes }) };
       const evidence = { format: 1, log: log.id, start: n, ...originOf(session), ...files } as const;
-      return signSidecar(sidecar, evidence, key);
+      return signSidecar(sidecar, evidence, options.key);
     },
-    async ended(recording, storedAs, session, { cast, notes }) {
+    /**
+     * Called when the recording is in the store under `storedAs`. Resolves when the entry is durable.
+     * @param session session mark, equal for all parts of the session
+     */
+    async ended(
+      recording: string,
+      storedAs: string,
+      session: string,
+      { cast, notes }: SealedFiles,
+    ): Promise<void> {
       const n = log.open.get(recording)?.n;
       marks.forget(recording);
       if (n === undefined) return;
@@ -170,28 +139,41 @@ export async function openSessionEvidence(options: SessionEvidenceOptions): Prom
       log.append({ kind: 'end', start: n, recording: storedAs, session, ...files });
       await log.sync();
     },
-    get holds() {
+    /** Last legal hold, or release from a hold, of each recording, from the evidence log of this recorder. */
+    get holds(): ReadonlyMap<string, LoggedHold> {
       return log.holds;
     },
-    async holding(changes) {
+    /** Adds holds and releases to the evidence log. Resolves when the entries are in the store. */
+    async holding(changes: readonly HoldChange[]): Promise<void> {
       for (const { kind, recording, at, reason } of changes) log.append({ kind, recording, at, reason });
       await publish();
     },
-    async removing(removals) {
+    /**
+     * Adds removals of recordings to the evidence log before the recordings are removed. Resolves when the entries are
+     * in the store.
+     */
+    async removing(removals: readonly Removal[]): Promise<void> {
       for (const removal of removals) log.append({ kind: 'removed', ...removal });
       await publish();
     },
-    async documented(name, content) {
+    /** Adds a document to the evidence log before the document is stored. Resolves when the entry is durable. */
+    async documented(name: string, content: Uint8Array): Promise<void> {
       log.append({ kind: 'document', name, bytes: content.length, sha256: hash('sha256', content) });
       await log.sync();
     },
-    async removingDocuments(names, reason) {
+    /**
+     * Adds removals of documents to the evidence log before the documents are removed. Resolves when the entries are in
+     * the store.
+     */
+    async removingDocuments(names: readonly string[], reason: string): Promise<void> {
       for (const name of names) log.append({ kind: 'documentRemoved', name, reason });
       await publish();
     },
-    witnessed: (id) => log.witnessed(id),
+    /** Newest known entry of another evidence log, if a trusted key signed it. */
+    witnessed: (id: string): LogHead | undefined => log.witnessed(id),
+    /** Publishes the evidence log to the store. */
     publish,
-    async close() {
+    async close(): Promise<void> {
       await marks.close();
       await log.close();
     },
