@@ -1,6 +1,6 @@
 /** Load with many handshakes or many watches. */
 import type { Socket } from 'node:net';
-import { createChunkedScanner } from '../../src/proxy/upstream/chunked.ts';
+import { ChunkedScanner } from '../../src/proxy/upstream/chunked.ts';
 import { open } from './connect.ts';
 import { EVENT_BYTES } from './content.ts';
 import { ask, createExchange } from './load-http1.ts';
@@ -111,7 +111,7 @@ function sleep(ms: number): Promise<void> {
 /** Splits a watch into its events. @throws Error for an unexpected event */
 function createEventReader(onEvent: (sentNs: bigint) => void): (chunk: Buffer) => void {
   let head: string | undefined = '';
-  const scanner = createChunkedScanner();
+  const scanner = new ChunkedScanner();
   let rest = '';
   const take = (text: string): void => {
     rest += text;

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
-import { createChunkedScanner } from '../../src/proxy/upstream/chunked.ts';
+import { ChunkedScanner } from '../../src/proxy/upstream/chunked.ts';
 import { openAll } from './connect.ts';
 import {
   BLOCK_BYTES,
@@ -168,7 +168,7 @@ function createBody(
 ): (chunk: Buffer, from: number) => boolean {
   if (!head.startsWith(`http/1.1 ${status} `)) throw new Error(head);
   if (head.includes('\r\ntransfer-encoding: chunked\r\n')) {
-    const scanner = createChunkedScanner();
+    const scanner = new ChunkedScanner();
     return (chunk, from) => {
       if (scanner.scan(chunk, from, (start, end) => check.push(chunk, start, end)) === -1) return false;
       if (!check.complete) throw new Error(`only ${check.received} bytes`);

@@ -6,14 +6,14 @@ import {
   type ProxyHeader,
 } from '../../src/tailnet/proxy-protocol.ts';
 import { parseWhoisAnswer } from '../../src/tailnet/whois-answer.ts';
-import { createChunkedScanner } from '../../src/proxy/upstream/chunked.ts';
+import { ChunkedScanner } from '../../src/proxy/upstream/chunked.ts';
 import {
   headerList,
   parseResponseHead,
   reasonPhrase,
   type ResponseHead,
 } from '../../src/proxy/upstream/response-head.ts';
-import { createResponseReader } from '../../src/proxy/upstream/response-reader.ts';
+import { ResponseReader } from '../../src/proxy/upstream/response-reader.ts';
 import { LineSplitter, type UploadPiece } from '../../src/tsrecorder/intake/line-splitter.ts';
 import { isIP } from 'node:net';
 import { join } from '../../test/support/damage.ts';
@@ -210,7 +210,7 @@ interface Chunks {
 }
 
 function scanChunks(chunks: readonly Uint8Array[]): Chunks {
-  const scanner = createChunkedScanner();
+  const scanner = new ChunkedScanner();
   let payload = '';
   let before = 0;
   for (const chunk of chunks) {
@@ -277,7 +277,7 @@ const responseReader: FuzzTarget = {
 
 /** Reads one response from the pieces of a connection that then closes. */
 function readAnswer(chunks: readonly Uint8Array[], method: string): Answer {
-  const reader = createResponseReader();
+  const reader = new ResponseReader();
   const answer: Answer = {
     refused: undefined,
     heads: [],

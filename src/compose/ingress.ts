@@ -4,7 +4,7 @@ import type { IngressConfig } from '../config/ingress.ts';
 import { errorReason, TailcastError } from '../errors.ts';
 import { createTableCertificates } from '../ingress/certificates.ts';
 import { createIngressMetrics } from '../ingress/metrics.ts';
-import { createIngressServer, type IngressServer } from '../ingress/server.ts';
+import { IngressServer } from '../ingress/server.ts';
 import { openTableFile } from '../ingress/table-file.ts';
 import { createUpstreams } from '../ingress/upstreams.ts';
 import type { ListenAddress } from '../listen.ts';
@@ -41,7 +41,7 @@ export async function runIngress(config: IngressConfig, context: CommandContext)
   role.defer(() => upstreams.close());
   const opened: { server?: IngressServer } = {};
   const { requests } = createIngressMetrics(registry, () => opened.server?.inFlight ?? 0);
-  const server = createIngressServer({
+  const server = new IngressServer({
     table: () => file.current,
     // The tailnet policy decides whether users of other tailnets have access.
     identities: createWhois({ localApi, allowShared: true }),

@@ -69,14 +69,6 @@ export interface IngressServerOptions {
   readonly sessionIdleMs?: number;
 }
 
-export interface IngressServer {
-  /** Returns the connection handler for HTTPS, or for plain HTTP. */
-  handler(secure: boolean): ConnectionHandler;
-  readonly inFlight: number;
-  /** Ends in-flight requests. */
-  close(): void;
-}
-
 const MAX_REQUESTS = 4096;
 const MAX_PER_CALLER = 1024;
 const MAX_CONNECTIONS = 20_000;
@@ -104,11 +96,7 @@ interface Door {
   readonly http2: Http2Server;
 }
 
-export function createIngressServer(options: IngressServerOptions): IngressServer {
-  return new Serving(options);
-}
-
-class Serving implements IngressServer {
+export class IngressServer {
   readonly #options: IngressServerOptions;
   readonly #over = new AbortController();
   readonly #sockets = new Set<Socket>();
@@ -128,6 +116,7 @@ class Serving implements IngressServer {
     return this.#requests.total;
   }
 
+  /** Returns the connection handler for HTTPS, or for plain HTTP. */
   handler(secure: boolean): ConnectionHandler {
     return (socket, alpn) => {
       const { address } = peerOf(socket);
@@ -149,6 +138,7 @@ class Serving implements IngressServer {
     };
   }
 
+  /** Ends in-flight requests. */
   close(): void {
     this.#over.abort(new Error('the server ends'));
     for (const socket of this.#sockets) socket.destroy();

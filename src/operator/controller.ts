@@ -10,7 +10,7 @@ import type { KubeObject } from './kube-object.ts';
 import type { Reconciler } from './workload/reconciler.ts';
 import type { CachedObjects, Selection, WatchedObjects } from './object-cache.ts';
 import type { OperatorMetrics } from './operator-metrics.ts';
-import { createWorkQueue, type WorkQueue } from './queue.ts';
+import { WorkQueue } from './queue.ts';
 
 /** Objects to watch, and the resources to reconcile after one of these objects changes. */
 export interface Watched extends Selection {
@@ -46,7 +46,7 @@ export interface ControllerOptions {
 export function createController(options: ControllerOptions) {
   const { watches, specs, clock, random, log, metrics, signal } = options;
 
-  const queue: WorkQueue = createWorkQueue({
+  const queue: WorkQueue = new WorkQueue({
     workers: options.workers,
     shareOf(key) {
       const [, namespace, name] = key.split('/');

@@ -26,20 +26,8 @@ export interface WorkQueueOptions {
   readonly retry?: { readonly baseMs: number; readonly maxMs: number };
 }
 
-export interface WorkQueue {
-  /** Number of queued and running keys. */
-  readonly size: number;
-  add(key: string): void;
-  /** Runs until `signal` aborts. Resolves when no key is running any more. */
-  run(signal: AbortSignal): Promise<void>;
-}
-
-/** Creates a queue. Call `run` to start it. */
-export function createWorkQueue(options: WorkQueueOptions): WorkQueue {
-  return new KeyedQueue(options);
-}
-
-class KeyedQueue implements WorkQueue {
+/** A queue. Call `run` to start it. */
+export class WorkQueue {
   readonly #options: WorkQueueOptions;
   readonly #waiting = new Set<string>();
   readonly #working = new Map<string, Promise<void>>();
@@ -53,6 +41,7 @@ class KeyedQueue implements WorkQueue {
     this.#options = options;
   }
 
+  /** Number of queued and running keys. */
   get size(): number {
     return this.#waiting.size + this.#working.size;
   }
@@ -67,6 +56,7 @@ class KeyedQueue implements WorkQueue {
     this.#startWork();
   }
 
+  /** Runs until `signal` aborts. Resolves when no key is running any more. */
   async run(signal: AbortSignal): Promise<void> {
     this.#signal = signal;
     this.#startWork();

@@ -2,12 +2,7 @@
 import { once } from 'node:events';
 import { createServer as createService, request as ask, type IncomingMessage } from 'node:http';
 import { connect, createServer, type Server, type Socket } from 'node:net';
-import {
-  createIngressServer,
-  type IngressServer,
-  type IngressServerOptions,
-  type RequestOutcome,
-} from '../../src/ingress/server.ts';
+import { IngressServer, type IngressServerOptions, type RequestOutcome } from '../../src/ingress/server.ts';
 import { createUpstreams } from '../../src/ingress/upstreams.ts';
 import type { Identity } from '../../src/tailnet/identity.ts';
 import { createTailnetListener, type TailnetListener } from '../../src/tailnet/listener.ts';
@@ -108,7 +103,7 @@ export async function openIngressRig(
   };
   const upstreams = createUpstreams({ idleMs });
   const log = createSilentLogger();
-  const server = createIngressServer({
+  const server = new IngressServer({
     table: () => table,
     identities: { whois: () => rig.identity() },
     upstreams,

@@ -15,7 +15,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { WebSocket, WebSocketServer } from 'ws';
 import { TailcastError } from '../../src/errors.ts';
 import { createTableCertificates, type TableCertificates } from '../../src/ingress/certificates.ts';
-import { createIngressServer, type IngressServer } from '../../src/ingress/server.ts';
+import { IngressServer } from '../../src/ingress/server.ts';
 import { createUpstreams, type Upstreams } from '../../src/ingress/upstreams.ts';
 import { createLogger } from '../../src/observe/logger.ts';
 import type { Identity } from '../../src/tailnet/identity.ts';
@@ -112,7 +112,7 @@ beforeEach(async () => {
   certificates.use(table);
   whois = () => Promise.resolve(ALICE);
   upstreams = createUpstreams();
-  server = createIngressServer({
+  server = new IngressServer({
     table: () => table,
     identities: { whois: () => whois() },
     upstreams,

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { createWorkQueue, type WorkQueue } from '../../src/operator/queue.ts';
+import { WorkQueue } from '../../src/operator/queue.ts';
 import { createFakeClock, settle, type FakeClock } from './fake-clock.ts';
 
 interface Work {
@@ -18,7 +18,7 @@ function start(workers = 2, shareOf?: (key: string) => string): Work {
   const started: string[] = [];
   const failures: { key: string; retryInMs: number }[] = [];
   const open = new Map<string, { resolve(result?: number): void; reject(error: Error): void }>();
-  const queue = createWorkQueue({
+  const queue = new WorkQueue({
     workers,
     ...(shareOf === undefined ? {} : { shareOf }),
     clock,
@@ -157,7 +157,7 @@ describe('the work queue', () => {
   it('keeps what is added before it runs', async () => {
     const handled: string[] = [];
     const abort = new AbortController();
-    const queue = createWorkQueue({
+    const queue = new WorkQueue({
       workers: 1,
       clock: createFakeClock(),
       random: () => 0,

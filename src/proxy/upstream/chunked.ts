@@ -15,17 +15,6 @@ const MAX_TRAILER_BYTES = 64 * 1024;
 /** Receives the payload ranges of the scanned bytes. */
 export type PayloadRange = (start: number, end: number) => void;
 
-export interface ChunkedScanner {
-  /**
-   * Scans `bytes` from `start`.
-   * @returns the offset after the body's last byte, or -1 if the body continues
-   * @throws TailcastError `UPSTREAM_BROKEN`; do not use the scanner afterwards
-   */
-  scan(bytes: Buffer, start: number, payload?: PayloadRange): number;
-  /** Flat trailer list, complete after `scan` has found the end. Names are in lower case. */
-  readonly trailers: readonly string[];
-}
-
 const SIZE = 0; // hex digits of a chunk's size
 const EXTENSION = 1; // chunk extension: the bytes after the size, up to CR
 const SIZE_LF = 2;
@@ -41,12 +30,8 @@ const SEMICOLON = 0x3b;
 /** Maximum hexadecimal digits of a chunk size: up to 2^52 bytes. Larger numbers would lose precision. */
 const MAX_SIZE_DIGITS = 13;
 
-/** Creates a scanner for one body. */
-export function createChunkedScanner(): ChunkedScanner {
-  return new Scanner();
-}
-
-class Scanner implements ChunkedScanner {
+/** Scanner for one body. */
+export class ChunkedScanner {
   #state: number = SIZE;
   #digits = 0;
   /**
@@ -60,10 +45,16 @@ class Scanner implements ChunkedScanner {
   #lineLength = 0;
   #trailers: readonly string[] = NO_TRAILERS;
 
+  /** Flat trailer list, complete after `scan` has found the end. Names are in lower case. */
   get trailers(): readonly string[] {
     return this.#trailers;
   }
 
+  /**
+   * Scans `bytes` from `start`.
+   * @returns the offset after the body's last byte, or -1 if the body continues
+   * @throws TailcastError `UPSTREAM_BROKEN`; do not use the scanner afterwards
+   */
   scan(bytes: Buffer, start: number, payload?: PayloadRange): number {
     let at = start;
     while (at < bytes.length) {

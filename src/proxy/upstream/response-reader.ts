@@ -4,7 +4,7 @@
  */
 import { TailcastError } from '../../errors.ts';
 import { GrowingBytes } from '../../wire/growing-bytes.ts';
-import { createChunkedScanner, type ChunkedScanner } from './chunked.ts';
+import { ChunkedScanner } from './chunked.ts';
 import {
   MAX_RESPONSE_HEAD_BYTES,
   parseResponseHead,
@@ -28,27 +28,6 @@ export interface ResponseSink {
   end(trailers: readonly string[]): void;
 }
 
-export interface ResponseReader {
-  /** Starts reading the response to a request with this method. */
-  begin(sink: ResponseSink, method: string): void;
-  /** @throws TailcastError `UPSTREAM_BROKEN`; the connection must then be destroyed */
-  push(chunk: Buffer): void;
-  /**
-   * Reports that the API server has closed its side of the connection.
-   * @throws TailcastError `UPSTREAM_BROKEN` if the response is incomplete
-   */
-  finish(): void;
-  /** True from `begin` until the end of the response. */
-  readonly reading: boolean;
-  /** True after the first byte of the current response has arrived. */
-  readonly started: boolean;
-  /**
-   * True if the connection can be reused: the framing of the last response showed its exact end, the response allows
-   * reuse, and no other bytes followed it.
-   */
-  readonly reusable: boolean;
-}
-
 /** Maximum number of interim responses before a response. Clients need no more. */
 const MAX_INFORMATIONAL = 16;
 /**
@@ -59,14 +38,16 @@ const MAX_INFORMATIONAL = 16;
 const EAGER_BYTES = 4 * 1024;
 const END_OF_HEAD = '\r\n\r\n';
 
-/** Creates the reader of one connection. */
-export function createResponseReader(): ResponseReader {
-  return new Reader();
-}
-
-class Reader implements ResponseReader {
+/** Reader of the responses of one connection. */
+export class ResponseReader {
+  /** True from `begin` until the end of the response. */
   reading = false;
+  /** True after the first byte of the current response has arrived. */
   started = false;
+  /**
+   * True if the connection can be reused: the framing of the last response showed its exact end, the response allows
+   * reuse, and no other bytes followed it.
+   */
   reusable = true;
   #sink: ResponseSink | undefined;
   #method = '';
@@ -78,6 +59,7 @@ class Reader implements ResponseReader {
   #scanner: ChunkedScanner | undefined;
   #keepAlive = false;
 
+  /** Starts reading the response to a request with this method. */
   begin(sink: ResponseSink, method: string): void {
     this.reading = true;
     this.started = false;
@@ -89,6 +71,7 @@ class Reader implements ResponseReader {
     this.#framing = undefined;
   }
 
+  /** @throws TailcastError `UPSTREAM_BROKEN`; the connection must then be destroyed */
   push(chunk: Buffer): void {
     const sink = this.#sink;
     if (sink === undefined || !this.reading) {
@@ -104,6 +87,10 @@ class Reader implements ResponseReader {
     this.#pushHead(bytes, sink);
   }
 
+  /**
+   * Reports that the API server has closed its side of the connection.
+   * @throws TailcastError `UPSTREAM_BROKEN` if the response is incomplete
+   */
   finish(): void {
     if (!this.reading) return;
     if (this.#framing?.kind === 'close' && this.#sink !== undefined)
@@ -148,7 +135,7 @@ class Reader implements ResponseReader {
     this.#framing = framing;
     this.#keepAlive = head.keepAlive && framing.kind !== 'close';
     if (framing.kind === 'length') this.#remaining = framing.bytes;
-    if (framing.kind === 'chunked') this.#scanner = createChunkedScanner();
+    if (framing.kind === 'chunked') this.#scanner = new ChunkedScanner();
   }
 
   #pushBody(bytes: Buffer, start: number, sink: ResponseSink): void {

@@ -7,7 +7,7 @@
 import type { Socket } from 'node:net';
 import { asTailcastError, errorText, TailcastError } from '../../errors.ts';
 import { give, take } from '../../memory/read-buffers.ts';
-import { createResponseReader, type ResponseReader, type ResponseSink } from './response-reader.ts';
+import { ResponseReader, type ResponseSink } from './response-reader.ts';
 
 /** The exchange that uses a connection. */
 export interface ConnectionUser {
@@ -35,7 +35,7 @@ export class UpstreamConnection {
   /** Number of exchanges that have used the connection. */
   uses = 0;
   idleSinceMs = 0;
-  readonly #reader: ResponseReader = createResponseReader();
+  readonly #reader = new ResponseReader();
   readonly #pool: UpstreamPool;
   #user: ConnectionUser | undefined;
 

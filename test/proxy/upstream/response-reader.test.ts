@@ -10,7 +10,7 @@ import {
   parseResponseHead,
   reasonPhrase,
 } from '../../../src/proxy/upstream/response-head.ts';
-import { createResponseReader, type ResponseSink } from '../../../src/proxy/upstream/response-reader.ts';
+import { ResponseReader, type ResponseSink } from '../../../src/proxy/upstream/response-reader.ts';
 
 interface Seen {
   readonly interim: number[];
@@ -51,7 +51,7 @@ function read(
       seen.ended = true;
     },
   };
-  const reader = createResponseReader();
+  const reader = new ResponseReader();
   reader.begin(sink, method);
   for (const piece of pieces) reader.push(piece);
   if (reader.reading) reader.finish();
