@@ -1,6 +1,6 @@
 /** Options and helpers of the checks of `tailcast doctor`. The checks of each role have their own file. */
 import { once } from '../doctor/checks.ts';
-import { createLocalApi, type LocalApi } from '../tailnet/local-api.ts';
+import { createLocalApi } from '../tailnet/local-api.ts';
 
 export interface DoctorOptions {
   readonly environment: ReadonlyMap<string, string>;
@@ -17,17 +17,13 @@ export interface DoctorOptions {
 export const MIB = 1024 ** 2;
 
 /** The LocalAPI of tailscaled, and the status of tailscaled. */
-export interface LocalStatus {
-  readonly socketPath: string;
-  readonly localApi: LocalApi;
-  readonly status: () => ReturnType<LocalApi['status']>;
-}
+export type LocalStatus = ReturnType<typeof openStatus>;
 
 /**
  * Creates a client of the LocalAPI. The client closes when `signal` aborts. `status` reads the status once and shares
  * it between checks.
  */
-export function openStatus(socket: string | undefined, signal: AbortSignal): LocalStatus {
+export function openStatus(socket: string | undefined, signal: AbortSignal) {
   const localApi = createLocalApi({ socketPath: socket ?? '' });
   signal.addEventListener('abort', () => localApi.close(), { once: true });
   return { socketPath: localApi.socketPath, localApi, status: once(() => localApi.status(signal)) };

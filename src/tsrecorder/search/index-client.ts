@@ -5,17 +5,7 @@ import { extname, join } from 'node:path';
 import { QueryError } from '../../search/query.ts';
 import type { Answer, Ask, IndexOperation, IndexRequest, IndexResponse } from './messages.ts';
 
-export interface IndexClient {
-  /** Sends a request. @throws Error if the operation fails or the process exited; QueryError for an invalid query */
-  ask<Name extends IndexOperation>(operation: Name, ask: Ask<Name>): Promise<Answer<Name>>;
-  readonly isStopped: boolean;
-  /** Process id. */
-  readonly pid: number;
-  /** Kills the process. Node.js offers no other way to interrupt an SQLite query. */
-  kill(): void;
-  /** Stops the process after its pending requests. */
-  close(): Promise<void>;
-}
+export type IndexClient = ReturnType<typeof createClient>;
 
 interface Waiting {
   resolve(value: unknown): void;
@@ -56,7 +46,7 @@ export async function startIndexClient(open: Ask<'open'>, signal?: AbortSignal):
   return client;
 }
 
-function createClient(child: ChildProcess): IndexClient {
+function createClient(child: ChildProcess) {
   const waiting = new Map<number, Waiting>();
   let last = 0;
   let isStopped = false;
@@ -76,10 +66,12 @@ function createClient(child: ChildProcess): IndexClient {
   child.once('exit', end);
   child.once('error', end);
   return {
+    /** Process id. */
     pid: child.pid ?? 0,
-    get isStopped() {
+    get isStopped(): boolean {
       return isStopped;
     },
+    /** Sends a request. @throws Error if the operation fails or the process exited; QueryError for an invalid query */
     ask<Name extends IndexOperation>(operation: Name, ask: Ask<Name>): Promise<Answer<Name>> {
       return new Promise<Answer<Name>>((resolve, reject) => {
         if (isStopped || !child.connected) {
@@ -94,10 +86,12 @@ function createClient(child: ChildProcess): IndexClient {
         });
       });
     },
-    kill() {
+    /** Kills the process. Node.js offers no other way to interrupt an SQLite query. */
+    kill(): void {
       child.kill('SIGKILL');
     },
-    async close() {
+    /** Stops the process after its pending requests. */
+    async close(): Promise<void> {
       if (isStopped) return;
       if (child.connected) child.disconnect();
       const timer = setTimeout(() => child.kill('SIGKILL'), 5000);
