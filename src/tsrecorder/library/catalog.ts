@@ -17,6 +17,7 @@ import {
   indexRows,
   isFound,
   positionOf,
+  readAhead,
   storedSession,
   type IndexedState,
   type IndexOptions,
@@ -73,7 +74,6 @@ export interface CatalogOptions {
 
 /** Maximum number of recordings that are described for one page. The page then ends with a cursor. */
 const MAX_SCANNED = 5000;
-const SCAN_BATCH = 32;
 
 /** The list of recordings of a recorder. */
 export class Catalog {
@@ -292,21 +292,15 @@ async function unindexedRows(
 }
 
 /** Describes sessions in batches, before the consumer reads them. */
-async function* describeAhead(
-  sessions: Iterable<Candidate> | AsyncIterable<Candidate>,
-): AsyncGenerator<ListedRow> {
-  let batch: ListedRow[] = [];
-  for await (const session of sessions) {
-    const described = describeCandidate(session);
-    // Ignore the error here: the consumer gets it when it reads the recording.
-    described.catch(() => undefined);
-    const recording = async (): Promise<Recording | undefined> => (await described)?.recording;
-    batch.push({ at: { order: session.order }, recording });
-    if (batch.length < SCAN_BATCH) continue;
-    yield* batch;
-    batch = [];
+function describeAhead(sessions: Iterable<Candidate> | AsyncIterable<Candidate>): AsyncGenerator<ListedRow> {
+  async function* rows(): AsyncGenerator<ListedRow> {
+    for await (const session of sessions)
+      yield {
+        at: { order: session.order },
+        recording: async () => (await describeCandidate(session))?.recording,
+      };
   }
-  yield* batch;
+  return readAhead(rows());
 }
 
 async function* fromRows(rows: readonly ListedRow[]): AsyncGenerator<ListedRow> {
@@ -328,7 +322,7 @@ async function readPage(
   const [left, right] = [read[Symbol.asyncIterator](), rows[Symbol.asyncIterator]()];
   let [first, second] = [await left.next(), await right.next()];
   let last: ListPosition | undefined;
-  for (let scanned = 0; found.length <= query.limit; scanned += 1) {
+  for (let scanned = 0; ; scanned += 1) {
     const isFirst =
       second.done === true || (first.done !== true && compare(sort, first.value.at, second.value.at) < 0);
     const next = isFirst ? first : second;
@@ -338,6 +332,8 @@ async function readPage(
     last = next.value.at;
     const recording = await next.value.recording();
     if (recording !== undefined && matches(recording, query)) found.push({ at: last, recording });
+    // End here, because another row could require another query of the index.
+    if (found.length > query.limit) break;
     if (isFirst) first = await left.next();
     else second = await right.next();
   }

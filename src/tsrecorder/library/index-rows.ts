@@ -30,6 +30,9 @@ import type { StoredRecording } from '../store/store.ts';
  */
 const MAX_UNINDEXED = 2000;
 
+/** Number of recordings of a list that are read concurrently. */
+const READ_BATCH = 32;
+
 /** The index and all uploads at one moment. */
 export interface IndexedState {
   readonly index: Pick<SessionIndex, 'list'>;
@@ -51,6 +54,23 @@ export interface ListedRow {
   readonly at: ListPosition;
   /** Reads the recording. Returns undefined if the recording was removed, or no longer belongs in the list. */
   readonly recording: () => Promise<Recording | undefined>;
+}
+
+/** Reads the recordings of rows in batches, before the consumer needs them. */
+export async function* readAhead(
+  rows: Iterable<ListedRow> | AsyncIterable<ListedRow>,
+): AsyncGenerator<ListedRow> {
+  let batch: ListedRow[] = [];
+  for await (const { at, recording } of rows) {
+    const read = recording();
+    // Ignore the error here: the consumer gets it when it reads the recording.
+    read.catch(() => undefined);
+    batch.push({ at, recording: () => read });
+    if (batch.length < READ_BATCH) continue;
+    yield* batch;
+    batch = [];
+  }
+  yield* batch;
 }
 
 /**
@@ -104,10 +124,12 @@ export async function* indexRows(
   const { sort } = ask;
   for (let after = begin, isMore = true; isMore;) {
     const { sessions, more } = await state.index.list({ ...ask, ...positionIn(ask, after) });
-    for (const session of sessions) {
-      after = positionOf(sort, session.order, session.value);
-      yield { at: after, recording: () => recordingOf(state, session, scope, options) };
-    }
+    const rows = sessions.map((session) => ({
+      at: positionOf(sort, session.order, session.value),
+      recording: () => recordingOf(state, session, scope, options),
+    }));
+    yield* readAhead(rows);
+    after = rows.at(-1)?.at;
     isMore = more && sessions.length > 0;
   }
 }

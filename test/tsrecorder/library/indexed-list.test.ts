@@ -276,16 +276,23 @@ async function pages(
 
 /**
  * Creates two catalogues of one archive. One has an index without some entries, the other has no index. `read` counts
- * the reads.
+ * the reads, and `asked` the queries of the index.
  */
 async function withBoth(
   all: readonly Made[],
-  act: (names: Catalog, indexed: Catalog, ids: readonly string[], read: readonly string[]) => Promise<void>,
+  act: (
+    names: Catalog,
+    indexed: Catalog,
+    ids: readonly string[],
+    read: readonly string[],
+    asked: readonly ListAsk[],
+  ) => Promise<void>,
 ): Promise<void> {
   const uploads = uploadsOf(all);
   const there = uploads.filter(({ made: { where, indexed } }) => where === 'store' && indexed !== 'gone');
   const live = uploads.filter(({ made: { where } }) => where === 'live').map(liveOf);
   const read: string[] = [];
+  const asked: ListAsk[] = [];
   const store = storeOf(there, (id) => read.push(id));
   const common = { store, live: () => live, refreshMs: 1e9, maxCached: 10_000, now: () => 0 };
   const names = new Catalog(common);
@@ -325,6 +332,7 @@ async function withBoth(
       pending: () => pending,
       changed: () => undefined,
       async list(ask: ListAsk) {
+        asked.push(ask);
         return reader.list(ask);
       },
     };
@@ -334,6 +342,7 @@ async function withBoth(
       withIndex,
       uploads.map(({ key }) => recordingId(key)),
       read,
+      asked,
     );
   } finally {
     reader.close();
@@ -407,6 +416,17 @@ describe('a list from an index', () => {
       }),
       { numRuns: Number(process.env['FC_RUNS'] ?? 25) },
     );
+  });
+
+  it('queries the index once for a page', async () => {
+    const all = Array.from({ length: 5 }, (_, at): Made => ({ ...DAMAGED_FIRST[1]!, at, session: 'none' }));
+    await withBoth(all, async (_names, indexed, _ids, _read, asked) => {
+      for (const sort of ['newest', 'longest'] as const) {
+        const before = asked.length;
+        expect((await indexed.list({ limit: 2, sort })).recordings).toHaveLength(2);
+        expect(asked).toHaveLength(before + 1);
+      }
+    });
   });
 
   it('reads only recordings that the index lacks or has in another version', async () => {
