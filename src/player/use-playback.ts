@@ -51,6 +51,8 @@ const NOTHING: PlaybackState = {
 };
 const INDEX_RETRY_MS = 1000;
 const GROW_MS = 1000;
+/** Interval of drawings during a seek, in seconds. */
+const SEEK_DRAW_SECONDS = 0.25;
 
 /** Plays into `element` while the component is mounted. */
 export function usePlayback(element: HTMLElement | null, options: PlayedOptions): Played {
@@ -88,10 +90,14 @@ export function usePlayback(element: HTMLElement | null, options: PlayedOptions)
         },
       });
       let dirty = true;
+      let sinceDrawn = 0;
       const stopDrawing = startAnimation((seconds) => {
         made.tick(seconds);
-        if (!dirty) return;
+        sinceDrawn += seconds;
+        // each drawing delays the seek
+        if (!dirty || (made.isSeeking && sinceDrawn < SEEK_DRAW_SECONDS)) return;
         dirty = false;
+        sinceDrawn = 0;
         view.paint(terminal.emulator);
         setState(made.state);
       });

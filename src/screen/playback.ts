@@ -86,6 +86,8 @@ export class Playback {
   #stoppedAt: number | undefined;
   #problem: string | undefined;
   #quietSince = 0;
+  /** Number of unfinished seeks. */
+  #seeks = 0;
   /** Number of the current request. Work for an earlier request stops at its next check of this number. */
   #request = 0;
   #working = 0;
@@ -112,6 +114,11 @@ export class Playback {
     };
   }
 
+  /** True while the screen is between two positions. */
+  get isSeeking(): boolean {
+    return this.#seeks > 0;
+  }
+
   /** Starts or resumes playback. After the end of the recording, it starts from the beginning. */
   play(): void {
     this.#playing = true;
@@ -133,11 +140,16 @@ export class Playback {
     this.#quietSince = target;
     this.#ended = false;
     this.#options.onChange();
+    this.#seeks += 1;
     return this.#enqueue(async () => {
-      if (this.#request !== mine) return;
-      await this.#moveTo(target);
-      await this.#showUntil(target, mine);
-      if (this.#request === mine) this.#settle();
+      try {
+        if (this.#request !== mine) return;
+        await this.#moveTo(target);
+        await this.#showUntil(target, mine);
+        if (this.#request === mine) this.#settle();
+      } finally {
+        this.#seeks -= 1;
+      }
     });
   }
 
@@ -166,10 +178,11 @@ export class Playback {
     });
   }
 
-  /** Sets new keyframes and the time of the last event. */
+  /** Sets new keyframes and the time of the last event. An unfinished seek then continues from a keyframe. */
   useFrames(frames: readonly KeyframeEntry[], seconds: number): void {
     this.#frames = frames;
     this.#known = Math.max(this.#known, seconds);
+    if (this.isSeeking) void this.seek(this.#position);
     this.#options.onChange();
   }
 

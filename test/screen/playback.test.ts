@@ -220,6 +220,36 @@ describe('a playback', () => {
     expect([playback.state.position, text()]).toEqual([60, 'one two']);
   });
 
+  it('continues an unfinished seek from a keyframe as soon as the keyframes are known', async () => {
+    const lines = Array.from({ length: 60 }, (_, at) => `[${at},"o","${at} ${'x'.repeat(64 * 1024)}\\r"]\n`);
+    const bytes = new TextEncoder().encode(HEADER + lines.join(''));
+    const offset = bytes.length - lines.at(-1)!.length;
+    const asked: number[] = [];
+    const playback = new Playback({
+      cast: {
+        bytes: bytes.length,
+        async read(start, end) {
+          asked.push(start);
+          if (asked.length === 2) playback.useFrames([{ at: 58, offset, columns: 20, rows: 4 }], 59);
+          return bytes.subarray(start, end);
+        },
+      },
+      start: readCastStart(HEADER),
+      headerBytes: HEADER.length,
+      terminal: createTerminal({ columns: 20, rows: 4, withoutTerminal: false }),
+      seconds: 59,
+      loadFrame: async () => '',
+      onChange: () => undefined,
+    });
+    void playback.seek(59);
+    expect(playback.isSeeking).toBe(true);
+    while (playback.state.waiting) await new Promise(setImmediate);
+    expect(playback.state).toMatchObject({ position: 59, ended: true });
+    expect(playback.isSeeking).toBe(false);
+    expect(asked).toContain(offset);
+    expect(asked.length).toBeLessThan(8);
+  });
+
   it('holds a piece of a large recording, and not all of it', async () => {
     const line = `[0.5,"o","${'x'.repeat(1000)}"]\n`;
     const { playback, reads } = open(`${line.repeat(5000)}[9,"o","end"]\n`);
