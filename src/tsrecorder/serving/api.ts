@@ -289,6 +289,11 @@ function addPlayer(app: FastifyInstance, playerDirectory: string): void {
     dotfiles: 'ignore',
     maxAge: 0,
     preCompressed: true,
+    setHeaders(reply, path) {
+      // the name of an asset changes with its content, so browsers may cache it
+      if (/[\\/]assets[\\/][^\\/]+$/.test(path))
+        reply.header('cache-control', 'private, max-age=86400, immutable');
+    },
   });
 }
 

@@ -88,6 +88,19 @@ describe('compression of responses', () => {
 });
 
 describe('files of the page', () => {
+  it('are cached only if their name changes with their content', async () => {
+    const playerDirectory = await mkdtemp(join(tmpdir(), 'tailcast-page-'));
+    await mkdir(join(playerDirectory, 'assets'));
+    for (const name of ['index.html', 'assets/a.js', 'assets/a.js.br'])
+      await writeFile(join(playerDirectory, name), '');
+    await using rig = await createRig({ playerDirectory });
+    const cacheOf = async (path: string): Promise<string | null> =>
+      (await fetch(`${rig.recorder.url}${path}`)).headers.get('cache-control');
+    expect(await cacheOf('/')).toBe('public, max-age=0');
+    expect(await cacheOf('/assets/a.js')).toBe('private, max-age=86400, immutable');
+    await rm(playerDirectory, { recursive: true });
+  });
+
   it('are sent as they were built, and compressed for clients that accept it', async () => {
     const playerDirectory = await mkdtemp(join(tmpdir(), 'tailcast-page-'));
     const text = 'a page '.repeat(100);
