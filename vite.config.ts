@@ -113,6 +113,7 @@ export default defineConfig({
     emptyOutDir: true,
     target: 'es2022',
     assetsInlineLimit: 0,
+    modulePreload: { polyfill: false },
     rollupOptions: {
       input: ['src/player/index.html', 'src/player/access.html'],
       checks: { pluginTimings: false },

@@ -8,10 +8,10 @@
  */
 import {
   closeSync,
+  globSync,
   mkdirSync,
   mkdtempSync,
   openSync,
-  readFileSync,
   rmSync,
   statSync,
   writeFileSync,
@@ -81,9 +81,8 @@ process.exitCode = rows.every(isMet) ? 0 : 1;
 
 /** Returns the number of bytes that a browser loads for the page, which contains both the list and the player. */
 function pageBytes(): number {
-  const html = readFileSync(join(PLAYER_DIRECTORY, 'index.html'), 'utf8');
-  const names = ['index.html', ...(html.match(/assets\/[^"]+/g) ?? [])];
-  return names.reduce((sum, name) => sum + statSync(join(PLAYER_DIRECTORY, `${name}.br`)).size, 0);
+  const names = ['index.html.br', ...globSync('assets/!(access-*).br', { cwd: PLAYER_DIRECTORY })];
+  return names.reduce((sum, name) => sum + statSync(join(PLAYER_DIRECTORY, name)).size, 0);
 }
 
 async function measureLong(directory: string): Promise<void> {

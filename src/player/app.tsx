@@ -2,15 +2,17 @@ import { List, LayoutGrid } from 'lucide';
 import { useEffect, useState } from 'preact/hooks';
 import type { JSX } from 'preact';
 import { CommandPalette } from './command-palette.tsx';
-import { CompareView } from './compare-view.tsx';
 import { Icon } from './icon.tsx';
 import logo from './icon.svg?raw';
 import { ListView } from './list-view.tsx';
-import { RecordingView } from './recording-view.tsx';
+import { loadPlayerViews } from './load-player-views.ts';
 import { UnknownPage } from './problem-view.tsx';
 import { parseRoute, type Route } from './route.ts';
 import { SettingsMenu } from './settings-menu.tsx';
-import { WallView } from './wall-view.tsx';
+import { WithPlayerViews } from './with-player-views.tsx';
+
+/** Delay of the script with the player, in milliseconds. */
+const PLAYER_DELAY_MS = 1000;
 
 /** Shows the view that the address of the page selects, and changes the view when the address changes. */
 export function App(): JSX.Element {
@@ -20,6 +22,8 @@ export function App(): JSX.Element {
     // disables the browser's scroll restoration, because each view restores its own scroll position
     history.scrollRestoration = 'manual';
     addEventListener('hashchange', follow);
+    // loads the script before the user opens a recording, but after the first rows of the list
+    setTimeout(() => void loadPlayerViews().catch(() => undefined), PLAYER_DELAY_MS);
     return () => removeEventListener('hashchange', follow);
   }, []);
   return (
@@ -54,19 +58,25 @@ function View({ route }: { readonly route: Route }): JSX.Element {
     case 'list':
       return <ListView filter={route.filter} query={route.query} sort={route.sort} />;
     case 'wall':
-      return <WallView text={route.text} />;
+      return <WithPlayerViews show={({ WallView }) => <WallView text={route.text} />} />;
     case 'compare':
-      return <CompareView key={route.ids.join()} ids={route.ids} />;
+      return (
+        <WithPlayerViews show={({ CompareView }) => <CompareView key={route.ids.join()} ids={route.ids} />} />
+      );
     case 'unknown':
       return <UnknownPage path={route.path} />;
     case 'recording':
       return (
-        <RecordingView
-          key={route.id}
-          id={route.id}
-          startAt={route.at}
-          find={route.find ?? ''}
-          query={route.query ?? ''}
+        <WithPlayerViews
+          show={({ RecordingView }) => (
+            <RecordingView
+              key={route.id}
+              id={route.id}
+              startAt={route.at}
+              find={route.find ?? ''}
+              query={route.query ?? ''}
+            />
+          )}
         />
       );
   }

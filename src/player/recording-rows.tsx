@@ -12,7 +12,6 @@ import { Icon } from './icon.tsx';
 import { LIST_COLUMNS, useHiddenColumns, type ListColumn } from './list-columns.tsx';
 import { usePreference } from './preferences.ts';
 import { usePointedAt } from './pointed-row.ts';
-import { RecordingPreview } from './preview.tsx';
 import { ReviewChips } from './review-panel.tsx';
 import { formatRoute } from './route.ts';
 import { clockText, stoppedText } from '../screen/clock-text.ts';
@@ -20,6 +19,7 @@ import { leadTo } from '../search/recording-link.ts';
 import { snippetParts } from './snippet.ts';
 import { Thumbnail } from './thumbnail.tsx';
 import { dayOf, type Zone } from './wall-text.ts';
+import { WithPlayerViews } from './with-player-views.tsx';
 
 /** Number of rows per chunk. A small number keeps scrolling smooth. */
 const CHUNK = 10;
@@ -101,7 +101,12 @@ export function RecordingTable({
       </table>
       {pointed === undefined ? null : (
         <div class="row-preview" style={{ left: `${pointed.left}px`, top: `${pointed.top}px` }}>
-          <RecordingPreview key={pointed.recording.id} recording={pointed.recording} />
+          <WithPlayerViews
+            isPreview
+            show={({ RecordingPreview }) => (
+              <RecordingPreview key={pointed.recording.id} recording={pointed.recording} />
+            )}
+          />
         </div>
       )}
     </>
