@@ -16,9 +16,15 @@ const PIECE_BYTES = 64 * 1024;
 /**
  * Yields the bytes of a range in pieces of 64 KiB that the caller may keep. A shorter file yields fewer bytes. Does not
  * use a Node.js stream, which would allocate two complete pieces for each small file.
+ *
+ * @param known size of the file, if the caller knows it
  */
-export async function* readFileRange(file: FileHandle, range: ByteRange): AsyncGenerator<Uint8Array> {
-  const { size } = await file.stat();
+export async function* readFileRange(
+  file: FileHandle,
+  range: ByteRange,
+  known?: number,
+): AsyncGenerator<Uint8Array> {
+  const size = known ?? (await file.stat()).size;
   const end = Math.min(range.end, size);
   for (let position = range.start; position < end;) {
     const piece = new Uint8Array(Math.min(PIECE_BYTES, end - position));

@@ -11,7 +11,14 @@ import type { Recording, ResizeOrder } from '../../wire/recorder-api/recording.t
 import type { Trust } from '../../wire/recorder-api/recording-status.ts';
 import { newerSidecar, parseSidecar, type Sidecar } from './sidecar.ts';
 import { recordingId, recordingKey, type RecordingKey } from '../store/key.ts';
-import type { ObjectKind, ObjectStat, ReadableStore, StoredRecording } from '../store/store.ts';
+import type { ByteRange } from '../files/file-range.ts';
+import {
+  openObject,
+  type ObjectKind,
+  type ObjectStat,
+  type ReadableStore,
+  type StoredRecording,
+} from '../store/store.ts';
 
 /**
  * Returns the trust level of a recording from its sidecar.
@@ -37,38 +44,55 @@ export type Describe = (recording: StoredRecording) => Promise<DescribedPart | u
  */
 export function createDescriber(store: ReadableStore, maxCached: number, trustOf?: TrustOf): Describe {
   const cache = new DescriptionCache(maxCached);
-  return async ({ key, hasSidecar, stat: listed }) => {
-    const id = recordingId(key);
-    const stat = listed ?? (await store.stat(key, 'cast'));
+  return async (recording) => {
+    const { key, stat: listed } = recording;
+    const isOpened = listed === undefined && !cache.has(recordingId(key));
+    // If this fails, the cast is read by its name, and the errors of these reads are handled.
+    await using cast = isOpened ? await openObject(store, key, 'cast').catch(() => undefined) : undefined;
+    const stat = listed ?? cast?.stat ?? (await store.stat(key, 'cast'));
     if (stat === undefined) return undefined;
-    const version = versionOf(stat, hasSidecar);
-    const of = `${version} ${stat.identity}`;
-    const cached = cache.get(id, of);
-    if (cached !== undefined) return cached;
-    let described: DescribedPart;
-    try {
-      described = await describeStored(store, key, stat, version, hasSidecar, trustOf);
-    } catch (error) {
-      // The recording was removed during the read.
-      if (isUnknown(error) && (await store.stat(key, 'cast')) === undefined) return undefined;
-      // Throw a programming error again, because it does not mean that the recording is damaged.
-      if (error instanceof TypeError || error instanceof ReferenceError) throw error;
-      const problem = `the recording cannot be read: ${errorReason(error)}`;
-      const recording = describeDamaged(key, stat.bytes, problem);
-      described = describeSingle(
-        store,
-        key,
-        version,
-        trustOf ? { ...recording, ...untrusted(problem) } : recording,
-      );
-      // A failure of the store or the disk does not mean that the recording is damaged, so do not cache the result.
-      if (error instanceof Error && 'code' in error) return described;
-    }
     const { identity } = stat;
-    if (identity !== undefined) described = { ...described, entry: { ...described.entry, identity } };
-    cache.set(id, of, described);
+    const of = `${versionOf(stat, recording.hasSidecar)} ${identity}`;
+    const cached = cache.get(recordingId(key), of);
+    if (cached !== undefined) return cached;
+    const read: ReadCast = (range) => cast?.read(range) ?? store.read(key, 'cast', range);
+    const found = await describeOrDamaged(store, read, { ...recording, stat }, trustOf);
+    if (found === undefined || found.isTransient) return found?.described;
+    const { entry } = found.described;
+    const described =
+      identity === undefined ? found.described : { ...found.described, entry: { ...entry, identity } };
+    cache.set(recordingId(key), of, described);
     return described;
   };
+}
+
+/**
+ * Describes a recording. An unreadable recording gets the state `damaged`. `isTransient`: the store failed, so another
+ * attempt may succeed.
+ */
+async function describeOrDamaged(
+  store: ReadableStore,
+  read: ReadCast,
+  recording: StoredRecording & { readonly stat: ObjectStat },
+  trustOf: TrustOf | undefined,
+): Promise<{ readonly described: DescribedPart; readonly isTransient: boolean } | undefined> {
+  const { key, stat, hasSidecar } = recording;
+  const version = versionOf(stat, hasSidecar);
+  try {
+    const described = await describeStored(store, read, recording, version, trustOf);
+    return { described, isTransient: false };
+  } catch (error) {
+    // The recording was removed during the read.
+    if (isUnknown(error) && (await store.stat(key, 'cast')) === undefined) return undefined;
+    // Throw a programming error again, because it does not mean that the recording is damaged.
+    if (error instanceof TypeError || error instanceof ReferenceError) throw error;
+    const problem = `the recording cannot be read: ${errorReason(error)}`;
+    const damaged = describeDamaged(key, stat.bytes, problem);
+    const shown = trustOf ? { ...damaged, ...untrusted(problem) } : damaged;
+    const described = describeSingle(store, key, version, shown);
+    // A failure of the store or the disk does not mean that the recording is damaged.
+    return { described, isTransient: error instanceof Error && 'code' in error };
+  }
 }
 
 /**
@@ -85,6 +109,10 @@ class DescriptionCache {
 
   constructor(maxCount: number) {
     this.#maxCount = maxCount;
+  }
+
+  has(id: string): boolean {
+    return this.#entries.has(id);
   }
 
   /** @param of current version of the recording. A cached description of another version is not returned */
@@ -155,12 +183,13 @@ function describeSingle(
   };
 }
 
+type ReadCast = (range: ByteRange) => AsyncIterable<Uint8Array>;
+
 async function describeStored(
   store: ReadableStore,
-  key: RecordingKey,
-  stat: ObjectStat,
+  read: ReadCast,
+  { key, stat, hasSidecar }: StoredRecording & { readonly stat: ObjectStat },
   version: string,
-  hasSidecar: boolean,
   trustOf: TrustOf | undefined,
 ): Promise<DescribedPart> {
   const text = hasSidecar ? await readText(store, key, 'sidecar', MAX_SIDECAR_BYTES) : undefined;
@@ -169,7 +198,7 @@ async function describeStored(
   if (sidecar !== undefined) {
     const stated = { ...describeFromSidecar(sidecar, key, stat.bytes), ...trust };
     const isProven = trust === undefined || trust.trust === 'verified';
-    const recording = isProven ? stated : await withFactsOfHeader(store, stated, key);
+    const recording = isProven ? stated : await withFactsOfHeader(read, stated, key);
     const described = describeSingle(store, key, version, recording, sidecar.cast.resizeOrder);
     return {
       ...described,
@@ -179,13 +208,13 @@ async function describeStored(
       gapCount: sidecar.gapCount,
     };
   }
-  const line = await readFirstLine(store, key, stat.bytes);
+  const line = await readFirstLine(read, stat.bytes);
   const head = parseHead(line);
   if (head === undefined) {
     const problem = 'the header line cannot be read';
     return describeSingle(store, key, version, { ...describeDamaged(key, stat.bytes, problem), ...trust });
   }
-  const foreign = await describeForeign(store, key, head, stat.bytes);
+  const foreign = await describeForeign(read, key, head, stat.bytes);
   const recording =
     text === undefined
       ? foreign
@@ -215,11 +244,11 @@ function describeFromSidecar({ recording, cast }: Sidecar, key: RecordingKey, by
  * see the recording. If a sidecar has no valid signature, anyone with write access to the store may have changed it.
  */
 async function withFactsOfHeader(
-  store: ReadableStore,
+  read: ReadCast,
   { kubernetes: _pod, cluster: _cluster, ...stated }: Recording,
   key: RecordingKey,
 ): Promise<Recording> {
-  const head = parseHead(await readFirstLine(store, key, stated.bytes));
+  const head = parseHead(await readFirstLine(read, stated.bytes));
   if (head === undefined)
     return { ...stated, ...describeDamaged(key, stated.bytes, 'the header line cannot be read') };
   const { source, kubernetes, cluster } = head;
@@ -233,14 +262,14 @@ async function withFactsOfHeader(
 
 /** Describes a recording without a sidecar, for example a recording of the reference. */
 async function describeForeign(
-  store: ReadableStore,
+  read: ReadCast,
   key: RecordingKey,
   head: CastHead,
   bytes: number,
 ): Promise<Recording> {
-  const read = async (start: number, end: number): Promise<Uint8Array> =>
-    Buffer.concat(await Array.fromAsync(store.read(key, 'cast', { start, end })));
-  const { durationSeconds, endsWithLineFeed } = await readCastTail(read, bytes);
+  const readAt = async (start: number, end: number): Promise<Uint8Array> =>
+    Buffer.concat(await Array.fromAsync(read({ start, end })));
+  const { durationSeconds, endsWithLineFeed } = await readCastTail(readAt, bytes);
   return {
     ...describeHead(key, head),
     destination: { node: head.destination.node, nodeId: head.destination.nodeId || key.nodeId },
@@ -268,10 +297,9 @@ export function describeDamaged(key: RecordingKey, bytes: number, problem: strin
   };
 }
 
-async function readFirstLine(store: ReadableStore, key: RecordingKey, bytes: number): Promise<string> {
+async function readFirstLine(read: ReadCast, bytes: number): Promise<string> {
   const parts: Uint8Array[] = [];
-  const range = { start: 0, end: Math.min(bytes, MAX_HEADER_LENGTH) };
-  for await (const chunk of store.read(key, 'cast', range)) {
+  for await (const chunk of read({ start: 0, end: Math.min(bytes, MAX_HEADER_LENGTH) })) {
     const end = chunk.indexOf(0x0a);
     parts.push(end < 0 ? chunk : chunk.subarray(0, end));
     if (end >= 0) break;

@@ -32,9 +32,11 @@ import { createPlainListing } from './plain-listing.ts';
 import type { ArchiveCipher, SealKeys } from './seal-keys.ts';
 import {
   isSameObject,
+  openObject,
   type FinishedUpload,
   type ObjectKind,
   type ObjectStat,
+  type OpenObject,
   type RecordingStore,
 } from './store.ts';
 import { hasNotesAndSidecar, hasSameBytes } from './stored-copy.ts';
@@ -84,27 +86,16 @@ export function createArchiveStore(
   if (format === 'sealed' && keys === undefined) {
     throw new TailcastError('CONFIG_INVALID', 'archive: sealed needs keys to seal with (--seal-keys)');
   }
-  const known = new KnownCasts();
   const listing = createPlainListing({
     list: () => store.list(),
     known: (key, stored) => known.plainStat(key, stored),
   });
-  const forget = (key: RecordingKey): void => {
-    known.forget(key);
-    listing.changed();
-  };
-
-  async function examine(key: RecordingKey, kind: ArchivedKind, stored: ObjectStat): Promise<Known> {
-    const found = { stored, ...(await readTable(store, keys, key, kind, stored.bytes)) };
-    known.keep(key, kind, found);
-    listing.changed();
-    return found;
-  }
+  const known = new KnownCasts(keys, () => listing.changed());
 
   return {
     ...store,
     async finish(upload) {
-      forget(upload.key);
+      known.forget(upload.key);
       if (format === 'plain') return finishAgain(store, keys, upload, upload);
       const { key, castPath, notesPath } = upload;
       const sealFor = (kind: ArchivedKind): NewSeal | undefined =>
@@ -125,10 +116,9 @@ export function createArchiveStore(
     async stat(key, kind) {
       const stored = await store.stat(key, kind);
       if (stored === undefined || kind === 'sidecar') return stored;
-      const there = known.find(key, kind);
       try {
-        const isKnown = there !== undefined && isSameObject(there.stored, stored);
-        return plainStat(isKnown ? there : await examine(key, kind, stored));
+        const read: Read = (place) => store.read(key, kind, place);
+        return plainStat((await known.examine(key, kind, stored, read)).found);
       } catch (error) {
         // The recording was removed during the read.
         if (error instanceof TailcastError && error.code === 'RECORDING_UNKNOWN') return undefined;
@@ -138,25 +128,24 @@ export function createArchiveStore(
         throw error;
       }
     },
+    open: (key, kind) =>
+      kind === 'sidecar' ? openObject(store, key, kind) : openArchive(store, known, key, kind),
     async *read(key, kind, range) {
       if (kind === 'sidecar') {
         yield* store.read(key, kind, range);
         return;
       }
+      const read: Read = (place) => store.read(key, kind, place);
       let found = known.find(key, kind);
       if (found === undefined) {
         const stored = await store.stat(key, kind);
         if (stored === undefined) throw new TailcastError('RECORDING_UNKNOWN');
-        found = await examine(key, kind, stored);
+        ({ found } = await known.examine(key, kind, stored, read));
       }
-      const { table, cipher } = found;
-      if (table === undefined) yield* store.read(key, kind, range);
-      else if (table.sealed !== undefined && cipher === undefined)
-        throw new TailcastError('ARCHIVE_SEALED', recordingId(key));
-      else yield* readArchive(store, { key, kind, table, cipher }, range);
+      yield* readPlain(read, key, found, range);
     },
     async remove(key) {
-      forget(key);
+      known.forget(key);
       await store.remove(key);
     },
   };
@@ -257,22 +246,58 @@ async function* piecesOf(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Buff
   if (filled > 0) yield piece.subarray(0, filled);
 }
 
-/** Reads the seek table; undefined for plain files. @throws TailcastError `ARCHIVE_DAMAGED` */
-async function readTable(
+type Read = OpenObject['read'];
+
+/** Opens a cast or notes. Reads of the result return the original content. */
+async function openArchive(
   store: RecordingStore,
+  known: KnownCasts,
+  key: RecordingKey,
+  kind: ArchivedKind,
+): Promise<OpenObject | undefined> {
+  const object = await openObject(store, key, kind);
+  if (object === undefined) return undefined;
+  try {
+    const { found, content } = await known.examine(key, kind, object.stat, object.read);
+    const read = content === undefined ? object.read : readBytes(content);
+    return {
+      stat: plainStat(found),
+      read: (range) => readPlain(read, key, found, range),
+      [Symbol.asyncDispose]: () => object[Symbol.asyncDispose](),
+    };
+  } catch (error) {
+    await object[Symbol.asyncDispose]();
+    throw error;
+  }
+}
+
+/** Reads the bytes of a buffer like an object. */
+function readBytes(content: Uint8Array): Read {
+  return async function* bytes(range = { start: 0, end: Infinity }) {
+    const part = content.subarray(range.start, range.end);
+    if (part.length > 0) yield part;
+  };
+}
+
+/**
+ * Reads the seek table; undefined for plain files. Also returns the content of a small object.
+ *
+ * @throws TailcastError `ARCHIVE_DAMAGED`
+ */
+async function readFormat(
+  read: Read,
   keys: SealKeys | undefined,
   key: RecordingKey,
   kind: ArchivedKind,
   bytes: number,
-): Promise<Pick<Known, 'table' | 'cipher'>> {
+): Promise<Pick<Known, 'table' | 'cipher'> & { readonly content?: Uint8Array | undefined }> {
   const readAt = async (start: number, end: number): Promise<Buffer> =>
-    start >= end
-      ? Buffer.alloc(0)
-      : Buffer.concat(await Array.fromAsync(store.read(key, kind, { start, end })));
+    start >= end ? Buffer.alloc(0) : Buffer.concat(await Array.fromAsync(read({ start, end })));
   const tailStart = Math.max(0, bytes - TAIL_BYTES);
   const tail = await readAt(tailStart, bytes);
   const head = tailStart === 0 ? tail.subarray(0, SEAL_BYTES) : await readAt(0, SEAL_BYTES);
-  if (!claimsArchive(head.subarray(0, 4), tail)) return { table: undefined };
+  const content = tailStart === 0 ? tail : undefined;
+  if (!claimsArchive(head.subarray(0, 4), tail)) return { table: undefined, content };
   return checked(key, async () => {
     const seal = parseSeal(head);
     const isSealed = seal !== undefined;
@@ -282,23 +307,28 @@ async function readTable(
     const table = parseSeekTable(index, bytes, crc32, isSealed);
     const cipher = isSealed ? keys?.open(seal, nameOf(key, kind)) : undefined;
     if (table.sealed !== undefined) cipher?.check(table.sealed.table, table.sealed.tag);
-    return { table, cipher };
+    return { table, cipher, content };
   });
 }
 
+/** Reads the original content of an object. @param read reads the object itself */
+async function* readPlain(
+  read: Read,
+  key: RecordingKey,
+  { table, cipher }: Known,
+  range: ByteRange | undefined,
+): AsyncGenerator<Uint8Array> {
+  if (table === undefined) yield* read(range);
+  else if (table.sealed !== undefined && cipher === undefined)
+    throw new TailcastError('ARCHIVE_SEALED', recordingId(key));
+  else yield* readArchive(read, key, table, cipher, range);
+}
+
 async function* readArchive(
-  store: RecordingStore,
-  {
-    key,
-    kind,
-    table,
-    cipher,
-  }: {
-    readonly key: RecordingKey;
-    readonly kind: ArchivedKind;
-    readonly table: SeekTable;
-    readonly cipher: ArchiveCipher | undefined;
-  },
+  read: Read,
+  key: RecordingKey,
+  table: SeekTable,
+  cipher: ArchiveCipher | undefined,
   range: ByteRange = { start: 0, end: Infinity },
 ): AsyncGenerator<Uint8Array> {
   const { plainStarts, compressedStarts, frames } = table;
@@ -307,7 +337,7 @@ async function* readArchive(
   const first = Math.floor(range.start / FRAME_BYTES);
   const last = Math.floor((end - 1) / FRAME_BYTES);
   const place = { start: compressedStarts[first] ?? 0, end: compressedStarts[last + 1] ?? 0 };
-  const reader = createExactReader(store.read(key, kind, place));
+  const reader = createExactReader(read(place));
   try {
     for (let index = first; index <= last; index += 1) {
       const plainStart = plainStarts[index] ?? 0;
@@ -376,8 +406,37 @@ function plainStat({ stored, table }: Known): ObjectStat {
 
 /** Cache of formats. The oldest entry is dropped first. */
 class KnownCasts {
+  readonly #keys: SealKeys | undefined;
+  readonly #onChanged: () => void;
   readonly #known = new Map<string, Known>();
   #frames = 0;
+
+  /** @param onChanged called when an entry is added or dropped */
+  constructor(keys: SealKeys | undefined, onChanged: () => void) {
+    this.#keys = keys;
+    this.#onChanged = onChanged;
+  }
+
+  /**
+   * Returns the format of an object, and reads it unless it is cached. `content`: content of a small object, if it was
+   * read.
+   *
+   * @throws TailcastError `ARCHIVE_DAMAGED`
+   */
+  async examine(
+    key: RecordingKey,
+    kind: ArchivedKind,
+    stored: ObjectStat,
+    read: Read,
+  ): Promise<{ readonly found: Known; readonly content?: Uint8Array | undefined }> {
+    const there = this.find(key, kind);
+    if (there !== undefined && isSameObject(there.stored, stored)) return { found: there };
+    const { content, ...format } = await readFormat(read, this.#keys, key, kind, stored.bytes);
+    const found = { stored, ...format };
+    this.#keep(key, kind, found);
+    this.#onChanged();
+    return { found, content };
+  }
 
   find(key: RecordingKey, kind: ArchivedKind): Known | undefined {
     return this.#known.get(nameOf(key, kind));
@@ -389,7 +448,7 @@ class KnownCasts {
     return found !== undefined && isSameObject(found.stored, stored) ? plainStat(found) : undefined;
   }
 
-  keep(key: RecordingKey, kind: ArchivedKind, found: Known): void {
+  #keep(key: RecordingKey, kind: ArchivedKind, found: Known): void {
     this.#drop(nameOf(key, kind));
     this.#known.set(nameOf(key, kind), found);
     this.#frames += found.table?.frames ?? 0;
@@ -402,6 +461,7 @@ class KnownCasts {
 
   forget(key: RecordingKey): void {
     for (const kind of ['cast', 'notes'] as const) this.#drop(nameOf(key, kind));
+    this.#onChanged();
   }
 
   #drop(name: string): void {

@@ -26,6 +26,12 @@ const ABSENT = ['ENOENT', 'ENOTDIR', 'ENAMETOOLONG'] as const;
 /** Maximum number of remembered paths that were already reported. */
 const MAX_REPORTED = 1000;
 
+/** An open file and its status. */
+interface OpenFile {
+  readonly file: FileHandle;
+  readonly found: Stats;
+}
+
 export type DiskFiles = ReturnType<typeof createDiskFiles>;
 
 /** @param onRefused called once for each skipped name, relative to `directory` */
@@ -61,7 +67,7 @@ export function createDiskFiles(directory: string, onRefused: (name: string) => 
     throw new TailcastError('STORE_FAILED', NO_DIRECTORY);
   }
 
-  async function openChecked(path: string): Promise<FileHandle | undefined> {
+  async function openChecked(path: string): Promise<OpenFile | undefined> {
     const file = await openWithoutWaiting(path);
     if (file === undefined) return undefined;
     if (file === 'refused') {
@@ -69,8 +75,9 @@ export function createDiskFiles(directory: string, onRefused: (name: string) => 
       return undefined;
     }
     try {
-      if ((await file.stat()).isFile()) {
-        if ((await heldPath(file, path)) !== undefined) return file;
+      const found = await file.stat();
+      if (found.isFile()) {
+        if ((await heldPath(file, path)) !== undefined) return { file, found };
         // If a folder of the path is a link, this call reports it.
         await isInside(path);
       } else report(path);

@@ -2,6 +2,7 @@
  * Store in a local directory, with the layout of the reference (`key.ts`). Sidecar and notes are next to the recording.
  */
 import { randomUUID } from 'node:crypto';
+import type { Stats } from 'node:fs';
 import { opendir, rename, stat as statFile } from 'node:fs/promises';
 import { basename, dirname, join, relative, sep } from 'node:path';
 import { isSystemError, TailcastError } from '../../errors.ts';
@@ -30,7 +31,7 @@ import {
   type RecordingKey,
 } from './key.ts';
 import type { ByteRange } from '../files/file-range.ts';
-import type { FinishedUpload, ObjectKind, ObjectStat, RecordingStore } from './store.ts';
+import type { FinishedUpload, ObjectKind, ObjectStat, OpenObject, RecordingStore } from './store.ts';
 import { hasNotesAndSidecar } from './stored-copy.ts';
 
 /**
@@ -125,6 +126,7 @@ export async function createDiskStore(
     putEvent: (key, content) => wrap(putEvent(join(directory, eventKey(key)), content)),
     list: () => wrap(lister.list()),
     stat,
+    open: (key, kind) => openObject(files, pathOf(key, kind)),
     read,
     remove: (key) => wrap(removeRecording(key)),
     ...createDocuments(directory, { files, ensureFolder, syncEntries }),
@@ -253,9 +255,23 @@ async function readDocumentFile(
   path: string,
   maxBytes: number,
 ): Promise<Uint8Array | undefined> {
-  await using file = await files.open(path);
-  if (file === undefined) return undefined;
-  return await joinDocument(readFileRange(file, { start: 0, end: maxBytes }));
+  const opened = await files.open(path);
+  if (opened === undefined) return undefined;
+  await using file = opened.file;
+  return await joinDocument(readFileRange(file, { start: 0, end: maxBytes }, opened.found.size));
+}
+
+async function openObject(files: DiskFiles, path: string): Promise<OpenObject | undefined> {
+  const opened = await files.open(path).catch((error: unknown) => {
+    throw new TailcastError('RECORDING_UNKNOWN', undefined, { cause: error });
+  });
+  if (opened === undefined) return undefined;
+  const { file, found } = opened;
+  return {
+    stat: statOf(found),
+    read: (range = { start: 0, end: Infinity }) => readFileRange(file, range, found.size),
+    [Symbol.asyncDispose]: () => file.close(),
+  };
 }
 
 async function* readObject(
@@ -263,22 +279,22 @@ async function* readObject(
   path: string,
   range: ByteRange | undefined,
 ): AsyncGenerator<Uint8Array> {
-  await using file = await files.open(path).catch((error: unknown) => {
-    throw new TailcastError('RECORDING_UNKNOWN', undefined, { cause: error });
-  });
-  if (file === undefined) throw new TailcastError('RECORDING_UNKNOWN');
-  yield* readFileRange(file, range ?? { start: 0, end: Infinity });
+  await using object = await openObject(files, path);
+  if (object === undefined) throw new TailcastError('RECORDING_UNKNOWN');
+  yield* object.read(range);
 }
 
 async function statObject(files: DiskFiles, path: string): Promise<ObjectStat | undefined> {
   try {
     const found = await files.stat(path);
-    if (found === undefined) return undefined;
-    const { size, mtimeMs, ctimeMs, ino } = found;
-    return { bytes: size, modifiedAtMs: mtimeMs, identity: `${ino} ${ctimeMs}` };
+    return found === undefined ? undefined : statOf(found);
   } catch (error) {
     throw storageError(error);
   }
+}
+
+function statOf({ size, mtimeMs, ctimeMs, ino }: Stats): ObjectStat {
+  return { bytes: size, modifiedAtMs: mtimeMs, identity: `${ino} ${ctimeMs}` };
 }
 
 /** Checks that the directory is writable. The error contains the path. */

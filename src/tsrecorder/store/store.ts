@@ -60,6 +60,13 @@ export interface ObjectStat {
   readonly identity?: string;
 }
 
+/** An object that is open for several reads. */
+export interface OpenObject extends AsyncDisposable {
+  readonly stat: ObjectStat;
+  /** Reads the object or a range of it. */
+  readonly read: (range?: ByteRange) => AsyncIterable<Uint8Array>;
+}
+
 /** True if both values describe the same object, and the object was not replaced between the two reads. */
 export function isSameObject(left: ObjectStat | undefined, right: ObjectStat | undefined): boolean {
   return (
@@ -89,6 +96,11 @@ export interface RecordingStore extends DocumentStore {
   stat(key: RecordingKey, kind: ObjectKind): Promise<ObjectStat | undefined>;
   /** Reads an object or a range of it. @throws TailcastError `RECORDING_UNKNOWN` */
   read(key: RecordingKey, kind: ObjectKind, range?: ByteRange): AsyncIterable<Uint8Array>;
+  /**
+   * Opens an object, because several reads of one open file are cheaper. Stores without this method have no open
+   * objects. @returns undefined if the object does not exist
+   */
+  open?(key: RecordingKey, kind: ObjectKind): Promise<OpenObject | undefined>;
   /** Removes a recording, if it exists. Removes the cast first, so that each listed recording is complete. */
   remove(key: RecordingKey): Promise<void>;
   /**
@@ -99,4 +111,17 @@ export interface RecordingStore extends DocumentStore {
 }
 
 /** Store methods for readers of recordings. */
-export type ReadableStore = Pick<RecordingStore, 'list' | 'stat' | 'read'>;
+export type ReadableStore = Pick<RecordingStore, 'list' | 'stat' | 'read' | 'open'>;
+
+/** Opens an object of any store. @returns undefined if the object does not exist */
+export async function openObject(
+  store: Pick<RecordingStore, 'stat' | 'read' | 'open'>,
+  key: RecordingKey,
+  kind: ObjectKind,
+): Promise<OpenObject | undefined> {
+  if (store.open !== undefined) return store.open(key, kind);
+  const stat = await store.stat(key, kind);
+  if (stat === undefined) return undefined;
+  const read: OpenObject['read'] = (range) => store.read(key, kind, range);
+  return { stat, read, [Symbol.asyncDispose]: () => Promise.resolve() };
+}
