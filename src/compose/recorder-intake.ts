@@ -23,6 +23,7 @@ import { Catalog } from '../tsrecorder/library/catalog.ts';
 import { recordedOwner } from '../tsrecorder/library/recorded-owner.ts';
 import type { RecorderSearch } from '../tsrecorder/search/recorder-search.ts';
 import { freeSpaceOf } from '../tsrecorder/store/free-room.ts';
+import { recordingId } from '../tsrecorder/store/key.ts';
 import type { RecordingStore } from '../tsrecorder/store/store.ts';
 import type { SettledOptions } from './recorder-options.ts';
 
@@ -98,10 +99,11 @@ export async function openIntake(options: SettledOptions, store: RecordingStore)
     issueTime,
     log,
     onOutcome: ({ state, result }) => metrics.recordings.inc({ state, result: resultKind(result) }),
-    onStored({ bytes, id, source }) {
+    onStored({ bytes, id, source }, stored) {
       metrics.storedBytes.inc(bytes);
-      catalog.changed();
-      listeners.search?.stored(id, recordedOwner({ source }));
+      catalog.added(stored);
+      for (const each of new Set([id, recordingId(stored.key)]))
+        listeners.search?.stored(each, recordedOwner({ source }));
     },
   });
   const common = { store, spoolDirectory, log, metrics, evidence, trusted, nowMs };

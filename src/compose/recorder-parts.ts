@@ -255,7 +255,7 @@ function applyRetention(
       listeners.isOverQuota = overQuota;
       if (remove.length > 0) {
         const ids = remove.map(({ id }) => id);
-        catalog.changed();
+        catalog.removed();
         listeners.search?.removed(ids);
         alerts?.removed(ids);
       }

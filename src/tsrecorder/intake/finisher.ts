@@ -19,7 +19,7 @@ import { encodeSidecar } from '../library/sidecar.ts';
 import { removeSpool, type SpoolPosition } from '../spool/spool-file.ts';
 import type { SpoolMeta } from '../spool/spool-journal.ts';
 import { formatTime, parseTime, recordingId, recordingKey, type RecordingKey } from '../store/key.ts';
-import type { RecordingStore } from '../store/store.ts';
+import type { RecordingStore, StoredRecording } from '../store/store.ts';
 import type { StartedUpload } from './started-upload.ts';
 import { createBackoff } from '../../async/backoff.ts';
 import { createLimiter } from '../../async/limiter.ts';
@@ -70,7 +70,7 @@ export function createFinisher(options: FinisherOptions) {
   const running = new Set<Promise<void>>();
   const limiter = createLimiter({ maxActive: CONCURRENCY });
 
-  async function attempt(upload: OverUpload): Promise<RecordingKey | undefined> {
+  async function attempt(upload: OverUpload): Promise<StoredRecording | undefined> {
     try {
       return await limiter.run(() => store(upload, options.store, options.evidence));
     } catch (error) {
@@ -83,11 +83,11 @@ export function createFinisher(options: FinisherOptions) {
     }
   }
 
-  async function retry(upload: OverUpload): Promise<RecordingKey | undefined> {
+  async function retry(upload: OverUpload): Promise<StoredRecording | undefined> {
     const backoff = createBackoff({ baseMs: options.retryMs, maxMs: options.maxRetryMs });
     while (await pause(backoff.next(), closing.signal)) {
-      const storedAs = await attempt(upload);
-      if (storedAs !== undefined) return storedAs;
+      const stored = await attempt(upload);
+      if (stored !== undefined) return stored;
     }
     return undefined;
   }
@@ -97,13 +97,16 @@ export function createFinisher(options: FinisherOptions) {
      * Stores an upload. `firstTry` resolves after the first attempt, even after a failed one. `done` resolves when the
      * store has the recording.
      */
-    submit(upload: OverUpload): { readonly firstTry: Promise<void>; readonly done: Promise<RecordingKey> } {
+    submit(upload: OverUpload): {
+      readonly firstTry: Promise<void>;
+      readonly done: Promise<StoredRecording>;
+    } {
       const first = attempt(upload);
-      const all = Promise.withResolvers<RecordingKey>();
+      const all = Promise.withResolvers<StoredRecording>();
       const work = first
-        .then(async (storedAs) => storedAs ?? (await retry(upload)))
-        .then((storedAs) => {
-          if (storedAs !== undefined) all.resolve(storedAs);
+        .then(async (stored) => stored ?? (await retry(upload)))
+        .then((stored) => {
+          if (stored !== undefined) all.resolve(stored);
         })
         .finally(() => running.delete(work));
       running.add(work);
@@ -120,13 +123,14 @@ export function createFinisher(options: FinisherOptions) {
 /**
  * Stores one upload and deletes its spool. The caller may repeat the call after a failure.
  *
- * @returns the key in the store: a different key if the store already had another recording with the key of the upload
+ * @returns the stored recording. Its key differs from the key of the upload if the store already had another recording
+ *   with that key
  */
 async function store(
   upload: OverUpload,
   into: RecordingStore,
   evidence: FinisherOptions['evidence'],
-): Promise<RecordingKey> {
+): Promise<StoredRecording> {
   const { paths, castBytes } = upload;
   const notes = upload.facts.noteCount > 0 ? paths.notes : undefined;
   const notesBytes = notes === undefined ? 0 : upload.notesBytes;
@@ -135,6 +139,7 @@ async function store(
   const { part, isWhole } = placeOf(upload);
   const mark = markOf(upload.meta.nodeId, part.session);
   let key: RecordingKey = upload.meta;
+  let isSingle = isWhole;
   for (let conflicts = 1; ; conflicts += 1) {
     const recording = { ...described, id: recordingId(key), key: recordingKey(key) };
     const document = encodeSidecar(
@@ -160,15 +165,14 @@ async function store(
       const sources = { castPath: paths.cast, castBytes, notesPath: notes, notesBytes };
       const isOwnSidecar = (stored: string): boolean =>
         isSidecarOf(stored, recording.id, files, evidence.key);
-      // If the key of a recording differs from the key of its upload, the store may contain two copies of the session.
-      // The session mark joins them.
-      const isSingle = isWhole && key === upload.meta;
       const sessionMark = isSingle ? undefined : mark;
       await into.finish({ key, ...sources, sidecar, isOwnSidecar, sessionMark });
       break;
     } catch (error) {
       if (!(error instanceof TailcastError) || error.code !== 'UPLOAD_CONFLICT') throw error;
       key = nextKey(key, conflicts);
+      // The store may contain two copies of the session. The session mark joins them.
+      isSingle = false;
     }
   }
   const kept = await into.stat(key, 'cast');
@@ -177,7 +181,7 @@ async function store(
   }
   await evidence.ended(start.recording, recordingId(key), mark, files);
   await removeSpool(paths, upload.adopted !== undefined);
-  return key;
+  return { key, hasSidecar: true, ...(isSingle ? {} : { sessionMark: mark }) };
 }
 
 /** Returns the description of the recording for listings. */

@@ -2,6 +2,7 @@
 import type { Logger } from '../../observe/logger.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 import type { SessionEvidence } from '../evidence/session-evidence.ts';
+import type { StoredRecording } from '../store/store.ts';
 import type { Finisher } from './finisher.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { SessionLimits, UploadMeter } from './upload-session.ts';
@@ -41,5 +42,5 @@ export interface IngestOptions {
   /** Called when an upload ends. */
   readonly onOutcome: (recording: Recording) => void;
   /** Called when a recording was stored, before it is removed from the result of `live`. */
-  readonly onStored: (recording: Recording) => void;
+  readonly onStored: (recording: Recording, stored: StoredRecording) => void;
 }

@@ -280,9 +280,9 @@ export class Ingest {
     this.#options.log.info({ recording: id, state, bytes, problem }, 'recording ended');
     this.#options.onOutcome(recording);
     const { firstTry, done } = this.#options.finisher.submit(upload);
-    void done.then((storedAs) => {
-      this.#options.onStored(recording);
-      this.#remove(entry, storedAs);
+    void done.then((stored) => {
+      this.#options.onStored(recording, stored);
+      this.#remove(entry, stored.key);
     });
     await firstTry;
   }

@@ -16,6 +16,7 @@ import {
   outsideIndex,
   indexRows,
   isFound,
+  onlyWithin,
   positionOf,
   readAhead,
   storedSession,
@@ -23,7 +24,7 @@ import {
   type IndexOptions,
   type ListedRow,
 } from './index-rows.ts';
-import { createCandidateScopes, createListings, type Listings } from './listing.ts';
+import { createCandidateScopes, createListings, type CurrentListing, type Listings } from './listing.ts';
 import type { LiveRecording } from './live-recording.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 import { isWithin, type Scope } from './scope.ts';
@@ -152,6 +153,21 @@ export class Catalog {
   }
 
   /**
+   * Returns the entry of a recording for the index. Uses the last listing of any age. Lists the store again only if the
+   * recording is unknown, or if other recorders may have stored uploads of its session.
+   */
+  async lookUp(id: string): Promise<CatalogEntry | undefined> {
+    const uploads = this.#allUploads(this.#live('everything'), await this.#listings.last());
+    const upload = uploads.find(id);
+    const isKnown =
+      upload?.stored === undefined
+        ? (await upload?.describe())?.part.number === 1
+        : upload.mark === undefined;
+    const session = isKnown ? await sessionWith(uploads, id) : undefined;
+    return session === undefined ? this.find(id) : describeCandidate(session);
+  }
+
+  /**
    * Returns the recordings of `ids` that exist and are within the scope. The ids come from an index of all recordings,
    * so they may be outside the scope.
    */
@@ -173,9 +189,9 @@ export class Catalog {
     );
   }
 
-  /** Returns the most recent listing of the store. */
+  /** Lists the store. */
   async stored(): Promise<readonly StoredRecording[]> {
-    return (await this.#listings.recent()).all;
+    return (await this.#listings.anew()).all;
   }
 
   /** Lists the store at the start, so that the first request of a viewer is fast. */
@@ -185,8 +201,13 @@ export class Catalog {
       .catch((error: unknown) => log.warn({ error: errorText(error) }, 'recordings could not be listed'));
   }
 
-  /** Called when this process has added a recording to the store. */
-  changed(): void {
+  /** Called when this process has added a recording to the store. The store is not listed again. */
+  added(stored: StoredRecording): void {
+    this.#listings.add(stored);
+  }
+
+  /** Called when this process has removed recordings from the store. */
+  removed(): void {
     this.#listings.forget();
   }
 
@@ -218,11 +239,18 @@ export class Catalog {
     // may appear in both lists, but is never missing.
     const live = this.#live(scope);
     const listing = await this.#listings.recent();
-    if (scope === 'everything') return mergeUploads(withoutCopies(live, listing.remote), listing);
+    if (scope === 'everything') return this.#allUploads(live, listing);
     const all = await (await listing.scopes()).within(scope);
+    const added = await onlyWithin(scope, [...listing.added.values()]);
     const candidate = (upload: Candidate): Candidate => candidateWithin(scope, upload);
     const marked = all.filter(({ mark }) => mark !== undefined).map(candidate);
-    return mergeUploads(live, { all, candidate, byMark: await uploadsByMark(marked) });
+    const few = withoutCopies(live, added.map(candidate));
+    return mergeUploads(few, { all, candidate, byMark: await uploadsByMark(marked) });
+  }
+
+  #allUploads(live: readonly Candidate[], listing: CurrentListing): MergedUploads {
+    const own = withoutCopies(live, [...listing.added.values()]);
+    return mergeUploads(withoutCopies(own, listing.remote), listing);
   }
 
   /** Finds a session within a scope. Hidden and missing recordings give the same result. */

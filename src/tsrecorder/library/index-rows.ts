@@ -9,7 +9,7 @@ import { decodeRecording, type Recording } from '../../wire/recorder-api/recordi
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
 import { FILTERS, type CatalogQuery } from './catalog-query.ts';
-import type { Listing } from './listing.ts';
+import type { CurrentListing } from './listing.ts';
 import { isWithin, newestFirst, type Scope, type ScopeIndex } from './scope.ts';
 import type { SessionIndex } from './session-index.ts';
 import {
@@ -82,14 +82,14 @@ export async function* readAhead(
 export async function outsideIndex(
   index: Pick<SessionIndex, 'pending' | 'list'>,
   live: readonly Candidate[],
-  listing: Listing,
+  listing: CurrentListing,
   scope: Scope,
   { readScopes }: IndexOptions,
 ): Promise<IndexedState | undefined> {
   const pending = index.pending();
   if (pending === undefined || pending.size + live.length + listing.remote.length > MAX_UNINDEXED)
     return undefined;
-  const uploads = mergeUploads([], listing);
+  const uploads = mergeUploads([...listing.added.values()], listing);
   const named = [...pending].map((id) => uploads.find(id)).filter((found) => found !== undefined);
   const few = withoutCopies(live, [...listing.remote, ...named]);
   const marks = new Set(few.map(({ mark }) => mark).filter((mark) => mark !== undefined));
@@ -176,7 +176,8 @@ export async function storedSession(
   return sessions.find((session) => isNamed(session, id));
 }
 
-async function onlyWithin(scope: Scope, uploads: readonly Candidate[]): Promise<readonly Candidate[]> {
+/** Returns the uploads whose recordings are within the scope. */
+export async function onlyWithin(scope: Scope, uploads: readonly Candidate[]): Promise<readonly Candidate[]> {
   const described = await Promise.all(uploads.map((upload) => upload.describe()));
   return uploads.filter((_, at) => {
     const recording = described[at]?.entry.recording;

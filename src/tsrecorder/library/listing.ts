@@ -25,11 +25,23 @@ export interface Listing extends ListedUploads<StoredRecording> {
   readonly scopes: () => Promise<ScopeIndex<Candidate>>;
 }
 
+/** A listing, and the recordings that this process has stored since. */
+export interface CurrentListing extends Listing {
+  /** Map keys: id of the recording. Recordings that were stored during the listing may also be in `all`. */
+  readonly added: ReadonlyMap<string, Candidate>;
+}
+
 export interface Listings {
   /** Returns a listing that is at most `refreshMs` old. */
-  recent(): Promise<Listing>;
+  recent(): Promise<CurrentListing>;
+  /** Returns the last listing of any age. */
+  last(): Promise<CurrentListing>;
+  /** Lists the store again. */
+  anew(): Promise<CurrentListing>;
   /** Starts a listing before the first request. The next request creates another listing, to find later changes. */
-  prepare(): Promise<Listing>;
+  prepare(): Promise<CurrentListing>;
+  /** Adds a recording that this process has stored to the last listing. */
+  add(stored: StoredRecording): void;
   /** Discards the cached listing, so that the next request creates another one. */
   forget(): void;
 }
@@ -47,6 +59,15 @@ export interface ListingsOptions {
 
 /** Maximum number of changed ids per call of `onChanged`. */
 const CHANGED_PAGE = 500;
+/** Maximum number of recordings that are added to a listing. After that, the next request lists the store again. */
+const MAX_ADDED = 1000;
+
+/** The last requested listing. */
+interface Last {
+  readonly at: number;
+  readonly added: Map<string, Candidate>;
+  readonly found: Promise<Listing>;
+}
 
 /** Creates the listings of a store. */
 export function createListings(options: ListingsOptions): Listings {
@@ -54,20 +75,29 @@ export function createListings(options: ListingsOptions): Listings {
   const readScopes = createCandidateScopes();
   let scanned: readonly StoredRecording[] | undefined;
   let listing: Listing | undefined;
-  let last: { readonly at: number; readonly found: Promise<Listing> } | undefined;
+  let last: Last | undefined;
+  /** Recordings that were added since the last list of the store. The index knows them. Map keys: recording id. */
+  let own = new Map<string, StoredRecording>();
 
   /** Lists again. Returns the previous listing if nothing changed. */
   async function listAgain(): Promise<Listing> {
     // NOTE: list the open sessions before the store. A session that ends between the two reads may appear in both
     // lists, but is never missing.
     const open = (await remote?.()) ?? [];
+    const reported = own;
+    own = new Map();
     const stored = await store.list();
-    const isSame = scanned === stored;
-    if (isSame && listing?.remote.length === 0 && open.length === 0) return listing;
+    const isUnchanged = scanned === stored;
+    if (isUnchanged && listing?.remote.length === 0 && open.length === 0) return listing;
     const turns = createLoopTurns();
     const all =
-      isSame && listing !== undefined ? listing.all : await sortInTurns(stored, newestStored, turns);
-    if (listing !== undefined && all !== listing.all) await reportChanged(listing.all, all, onChanged, turns);
+      isUnchanged && listing !== undefined ? listing.all : await sortInTurns(stored, newestStored, turns);
+    const isReported = (recording: StoredRecording): boolean => {
+      const added = reported.get(recordingId(recording.key));
+      return added !== undefined && isSame(added, recording);
+    };
+    if (listing !== undefined && all !== listing.all)
+      await reportChanged(listing.all, all, isReported, onChanged, turns);
     scanned = stored;
     listing = await createListing(all, open, options.describe, readScopes, turns);
     return listing;
@@ -77,23 +107,40 @@ export function createListings(options: ListingsOptions): Listings {
   // call.
   const listInTurn = createSharedStep(createSequence(), listAgain);
 
-  function list(at: number): Promise<Listing> {
-    const fresh = { at, found: listInTurn() };
+  function list(at: number): Promise<CurrentListing> {
+    const fresh = { at, added: new Map<string, Candidate>(), found: listInTurn() };
     last = fresh;
     // Failed listings are not cached.
     fresh.found.catch(() => {
       if (last === fresh) last = undefined;
     });
-    return fresh.found;
+    return withAdded(fresh);
   }
+  const anew = (): Promise<CurrentListing> => list(now());
 
   return {
-    recent: () => (last === undefined || now() - last.at >= refreshMs ? list(now()) : last.found),
+    recent: () => (last === undefined || now() - last.at >= refreshMs ? anew() : withAdded(last)),
+    last: () => (last === undefined ? anew() : withAdded(last)),
+    anew,
     prepare: () => list(Number.NEGATIVE_INFINITY),
+    add(stored) {
+      if (last === undefined) return;
+      if (last.added.size >= MAX_ADDED) last = undefined;
+      else {
+        const id = recordingId(stored.key);
+        last.added.set(id, storedCandidate(stored, options.describe));
+        own.set(id, stored);
+      }
+    },
     forget() {
       last = undefined;
     },
   };
+}
+
+async function withAdded({ found, added }: Last): Promise<CurrentListing> {
+  const listing = await found;
+  return { ...listing, remote: listing.remote.filter(({ id }) => !added.has(id)), added };
 }
 
 /** Creates a function that builds an index of candidates by access mark. Each candidate is read once. */
@@ -154,10 +201,14 @@ async function candidatesOf(
   return remote.length === 0 ? all : sortInTurns(all, newestFirst, turns);
 }
 
-/** Reports the ids of recordings that are new or changed. Both lists must be sorted newest first. */
+/**
+ * Reports the ids of recordings that are new or changed. Both lists must be sorted newest first.
+ * @param isReported true if the index knows the recording
+ */
 async function reportChanged(
   before: readonly StoredRecording[],
   now: readonly StoredRecording[],
+  isReported: (recording: StoredRecording) => boolean,
   report: (ids: readonly string[]) => void,
   turns: LoopTurns,
 ): Promise<void> {
@@ -171,6 +222,7 @@ async function reportChanged(
       at += 1;
       continue;
     }
+    if (isReported(recording)) continue;
     ids.push(recordingId(recording.key));
     if (ids.length < CHANGED_PAGE) continue;
     report(ids);

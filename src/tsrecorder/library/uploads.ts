@@ -36,7 +36,8 @@ export function mergeUploads<T extends { readonly key: RecordingKey }>(
   { all, candidate, byMark }: ListedUploads<T>,
 ): MergedUploads {
   const byId = new Map(few.map((upload) => [upload.id, upload]));
-  const sorted = few.toSorted(newestFirst);
+  let inOrder: readonly Candidate[] | undefined;
+  const fewSorted = (): readonly Candidate[] => (inOrder ??= few.toSorted(newestFirst));
   const startOf = <U extends object>(
     list: readonly U[],
     orderAt: (item: U) => string,
@@ -44,6 +45,7 @@ export function mergeUploads<T extends { readonly key: RecordingKey }>(
   ): number => (before === undefined ? 0 : firstOf(list, (item) => orderAt(item) < before));
   return {
     *after(before) {
+      const sorted = fewSorted();
       let next = startOf(sorted, ({ order }) => order, before);
       for (let at = startOf(all, ({ key }) => orderOf(key), before); ; at += 1) {
         const listed = all[at];
@@ -58,7 +60,7 @@ export function mergeUploads<T extends { readonly key: RecordingKey }>(
       }
     },
     ofMark(mark) {
-      const others = sorted.filter((upload) => upload.mark === mark);
+      const others = fewSorted().filter((upload) => upload.mark === mark);
       const listed = byMark.get(mark) ?? [];
       return others.length === 0 ? listed : withoutCopies(others, listed).toSorted(newestFirst);
     },

@@ -39,7 +39,7 @@ export interface RecorderSearchOptions {
    * contain the trust level.
    */
   readonly trusted?: string;
-  readonly catalog: Pick<Catalog, 'find' | 'stored'>;
+  readonly catalog: Pick<Catalog, 'find' | 'lookUp' | 'stored'>;
   readonly live: () => readonly LiveRecording[];
   /** Alert rules for new sessions. */
   readonly watch?: SessionWatch;
@@ -183,6 +183,7 @@ export class RecorderSearch implements SessionIndex {
       live,
       // Use the store listing of the catalogue, so that catalogue and index contain the same recordings.
       store: { list: () => catalog.stored() },
+      catalog: { find: (id) => catalog.lookUp(id) },
       start: async (signal) => {
         await this.#prepared;
         const writer = await this.#startWriter(place, signal);
