@@ -41,6 +41,7 @@ export function createIndexHandlers(): IndexHandlers {
       createWatch = createWatches(watched, cpuMs);
       return null;
     },
+    put: (docs) => put(docs, written(), createWatch),
     async begin({ key, doc, isLive, effort }) {
       if (!isLive && (await written().version(doc.names.id)) === doc.version) return 'same';
       fed.set(key, new FedRecording(doc, createWatch(), effort, isLive));
@@ -96,6 +97,22 @@ export function createIndexHandlers(): IndexHandlers {
     list: (ask) => read().list(ask),
     facets: ({ query, may }) => read().facets(query, may),
   };
+}
+
+async function put(
+  docs: Ask<'put'>,
+  writer: WritingEngine,
+  createWatch: () => RuleWatch,
+): Promise<Answer<'put'>> {
+  const results: (readonly RuleMatch[] | 'same')[] = [];
+  for (const doc of docs) {
+    if ((await writer.version(doc.names.id)) === doc.version) results.push('same');
+    else {
+      const session = new FedRecording(doc, createWatch(), 'full', false);
+      results.push((await finish(session, writer, undefined)).matches);
+    }
+  }
+  return results;
 }
 
 async function finish(

@@ -5,16 +5,16 @@
  * for the indexer.
  */
 import { pause } from '../../async/pause.ts';
-import { settledWithin, unlessAborted } from '../../async/with-timeout.ts';
+import { settledWithin } from '../../async/with-timeout.ts';
 import { FairQueue } from '../../async/fair-queue.ts';
 import { errorText } from '../../errors.ts';
 import { castBytes } from '../library/replay.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import { recordedOwner } from '../library/recorded-owner.ts';
+import type { SessionDoc } from '../../search/search-index.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
 import { parseRecordingId, recordingId } from '../store/key.ts';
 import type { PendingIds } from '../library/session-index.ts';
-import { indexRevision } from './layout.ts';
 import { compareWithStore } from './compare-store.ts';
 import { feedGrowth } from './feed-cast.ts';
 import { feedRecording } from './feed-recording.ts';
@@ -26,7 +26,8 @@ import { LiveWaits, type Followed } from './live-waits.ts';
 import { LongRecordings, type Reading, type ReadingSteps } from './long-recordings.ts';
 import type { Effort, WorkDone } from './messages.ts';
 import { PendingRecordings } from './pending-recordings.ts';
-import { sessionListing, sessionNames } from './session-names.ts';
+import { putSessions } from './put-sessions.ts';
+import { sessionDoc, sessionNames } from './session-names.ts';
 
 /**
  * Interval between two checks whether a stored session still grows, in units of `liveMs`. A session with several
@@ -43,6 +44,8 @@ const CLOSE_MS = 2000;
 /** Limits per flush: number of recordings, and total size of their casts in bytes. */
 const MAX_READ = 256;
 const MAX_READ_BYTES = 8_388_608;
+/** Number of recordings without indexed text that are read at once. */
+const MAX_NAMES = 32;
 /**
  * Maximum size of a recording for a quick reading. Longer recordings are read in pieces, alternating with other
  * recordings.
@@ -73,13 +76,13 @@ export class Indexer {
   /** Recordings that were read and that the next flush writes. */
   readonly #read = new Set<string>();
   #readBytes = 0;
-  /** Recording that is being read. */
-  #current: string | undefined;
+  /** Recordings that are being read. */
+  #current: readonly string[] = [];
   readonly #waits = new LiveWaits();
   readonly #counts: IndexCounts;
   #client: IndexClient | undefined;
   #problem: string | undefined;
-  #keys = 0;
+  #lastKey = 0;
   #reconcileAt: number;
   #checkAt: number;
   #hasCompared = false;
@@ -136,7 +139,8 @@ export class Indexer {
     const lagMs = this.#waits.longest(this.#followed, this.#options.now());
     const backlog = this.#unwritten();
     const problem = this.#problem;
-    const state = this.#stateOf(backlog);
+    const isReady = this.#hasCompared && backlog === 0;
+    const state = problem !== undefined ? 'unavailable' : isReady ? 'ready' : 'building';
     const status = this.#client === undefined ? undefined : await this.#counts.of(this.#client);
     return {
       state,
@@ -152,20 +156,16 @@ export class Indexer {
 
   /** Number of recordings that are queued, being read, or not written yet. */
   #unwritten(): number {
-    const taken = new Set([...this.#read, ...this.#long.ids()]);
-    if (this.#current !== undefined) taken.add(this.#current);
+    const taken = new Set([...this.#read, ...this.#long.ids(), ...this.#current]);
     let count = this.#fresh.size + this.#pending.backlog;
     for (const id of taken) if (!this.#fresh.has(id)) count += 1;
     return count;
   }
 
   #noteWaits(): void {
-    const running = new Set<string>();
-    for (const recording of this.#options.live()) {
-      // Further sessions are indexed when they end.
-      if (running.size >= MAX_LIVE) break;
-      if (recording.isOpen() && !this.#resting.has(recording)) running.add(recordingId(recording.key));
-    }
+    const open = this.#options.live().filter((one) => one.isOpen() && !this.#resting.has(one));
+    // Further sessions are indexed when they end.
+    const running = new Set(open.slice(0, MAX_LIVE).map(({ key }) => recordingId(key)));
     this.#waits.note(running, this.#followed, this.#options.now());
   }
 
@@ -182,11 +182,6 @@ export class Indexer {
     await this.#running;
     await this.#long.clear();
     await this.#client?.close();
-  }
-
-  #stateOf(backlog: number): IndexProgress['state'] {
-    if (this.#problem !== undefined) return 'unavailable';
-    return this.#hasCompared && backlog === 0 ? 'ready' : 'building';
   }
 
   async #run(): Promise<void> {
@@ -207,7 +202,7 @@ export class Indexer {
     const { log, now, restartMs } = this.#options;
     this.#client?.kill();
     this.#client = undefined;
-    this.#current = undefined;
+    this.#current = [];
     this.#waits.drop(this.#followed);
     this.#followed.clear();
     this.#resting.clear();
@@ -238,9 +233,9 @@ export class Indexer {
       await this.#advanceLong(index);
       return;
     }
-    const id = this.#takeNext();
-    if (id !== undefined) {
-      await this.#indexNext(index, id);
+    this.#takeNext();
+    if (this.#current.length > 0) {
+      await this.#indexNext(index);
       return;
     }
     if (this.#long.hasMore) {
@@ -271,15 +266,14 @@ export class Indexer {
     this.#readBytes = 0;
   }
 
-  #takeNext(): string | undefined {
-    do this.#current = this.#fresh.take() ?? this.#pending.take();
-    while (this.#current !== undefined && this.#long.isQueued(this.#current));
-    return this.#current;
-  }
-
-  #newKey(): number {
-    this.#keys += 1;
-    return this.#keys;
+  #takeNext(): void {
+    const taken = new Set<string>();
+    for (const most = this.#options.text === 'off' ? MAX_NAMES : 1; taken.size < most;) {
+      const id = this.#fresh.take() ?? this.#pending.take();
+      if (id === undefined) break;
+      if (!this.#long.isQueued(id)) taken.add(id);
+    }
+    this.#current = [...taken];
   }
 
   /**
@@ -295,25 +289,15 @@ export class Indexer {
     const entry = await this.#findStored(id);
     if (typeof entry === 'string') return entry;
     onOwner?.(recordedOwner(entry.recording));
-    const { text } = this.#options;
-    const bytes = text === 'off' ? 0 : castBytes(entry);
+    const bytes = this.#options.text === 'off' ? 0 : castBytes(entry);
     if (effort === 'quick' && bytes > MAX_QUICK_BYTES) return 'costly';
     // If the ids differ, `id` belongs to a later part, which was stored before the first part of its session.
     if (entry.recording.id !== id) {
       await this.#flush(index);
       await index.ask('remove', { ids: [id], compact: false });
     }
-    const key = this.#newKey();
-    const listing = sessionListing(entry);
-    // NOTE: the index contains only the first upload of a session. After a restart, the indexer therefore checks later
-    // uploads again.
-    if (listing === undefined) this.#keepApart([id, entry.recording.id]);
-    const doc = {
-      names: sessionNames(entry.recording),
-      version: `${entry.version}${indexRevision(text, this.#options.trusted)}`,
-      text,
-      ...(listing === undefined ? {} : { listing }),
-    };
+    const key = (this.#lastKey += 1);
+    const doc = this.#docOf(id, entry);
     if ((await index.ask('begin', { key, doc, isLive: false, effort })) === 'same') return 'read';
     const reading = yield* feedRecording({
       ...this.#options,
@@ -327,6 +311,14 @@ export class Indexer {
     });
     if (reading === 'read') this.#readBytes += bytes;
     return reading;
+  }
+
+  #docOf(id: string, entry: CatalogEntry): SessionDoc {
+    const doc = sessionDoc(entry, this.#options);
+    // NOTE: the index contains only the first upload of a session. After a restart, the indexer therefore checks later
+    // uploads again.
+    if (doc.listing === undefined) this.#keepApart([id, entry.recording.id]);
+    return doc;
   }
 
   async #findStored(id: string): Promise<CatalogEntry | Reading> {
@@ -346,8 +338,36 @@ export class Indexer {
     return entry;
   }
 
-  /** Reads the next recording with the limit of a quick reading, or postpones it. */
-  async #indexNext(index: IndexClient, id: string): Promise<void> {
+  /** Reads the next recordings. */
+  async #indexNext(index: IndexClient): Promise<void> {
+    const ids = this.#current;
+    const others = this.#options.text === 'off' ? await this.#indexNames(index, ids) : ids;
+    for (const id of others) await this.#indexText(index, id);
+    this.#current = [];
+  }
+
+  /**
+   * Indexes recordings without their text, with one request for all of them.
+   * @returns recordings that belong to a session with another id
+   */
+  async #indexNames(index: IndexClient, ids: readonly string[]): Promise<readonly string[]> {
+    const found = await Promise.all(ids.map(async (id) => ({ id, entry: await this.#findStored(id) })));
+    if (ids.some((id) => this.#read.has(id))) await this.#flush(index);
+    const others: string[] = [];
+    const sessions = found.flatMap(({ id, entry }) => {
+      if (entry === 'read') this.#read.add(id);
+      if (typeof entry === 'string') return [];
+      if (entry.recording.id === id) return { recording: entry.recording, doc: this.#docOf(id, entry) };
+      others.push(id);
+      return [];
+    });
+    await putSessions(index, sessions, this.#options.matched);
+    for (const { recording } of sessions) this.#read.add(recording.id);
+    return others;
+  }
+
+  /** Reads a recording with the limit of a quick reading, or postpones it. */
+  async #indexText(index: IndexClient, id: string): Promise<void> {
     let owner = '';
     const steps = this.#indexStored(index, id, 'quick', (found) => {
       owner = found;
@@ -359,7 +379,6 @@ export class Indexer {
     }
     if (step.value === 'read') this.#read.add(id);
     if (step.value === 'costly') this.#long.add(id, owner);
-    this.#current = undefined;
   }
 
   async #advanceLong(index: IndexClient): Promise<void> {
@@ -437,7 +456,7 @@ export class Indexer {
     if (!(await makeSpace(index, this.#followed, this.#resting, session))) return undefined;
     const entry = await catalog.find(id);
     if (entry?.live === undefined) return undefined;
-    const key = this.#newKey();
+    const key = (this.#lastKey += 1);
     const doc = { names: sessionNames(entry.recording), version: '', text };
     await index.ask('begin', { key, doc, isLive: true, effort: 'quick' });
     const job: Followed = { id, key, entry, fed: 0, isDone: false, waitingSince: this.#waits.begin(id) };
@@ -461,24 +480,12 @@ export class Indexer {
    * Compares store and index. Events during the comparison are queued. `close` aborts it.
    */
   async #reconcile(index: IndexClient): Promise<void> {
-    const { now, reconcileMs, store, live, text, trusted } = this.#options;
     const { signal } = this.#closing;
-    this.#reconcileAt = now() + reconcileMs;
+    this.#reconcileAt = this.#options.now() + this.#options.reconcileMs;
     await this.#flush(index);
-    const openIds = (): readonly string[] => live().map(({ key }) => recordingId(key));
-    // NOTE: read the live recordings before and after the store is listed, because a recording can move into the store
-    // in between.
-    const open = new Set(openIds());
     try {
-      const listed = await unlessAborted(store.list(), signal);
-      const { missing, unlisted } = await compareWithStore(
-        index,
-        listed,
-        indexRevision(text, trusted),
-        signal,
-      );
-      for (const id of openIds()) open.add(id);
-      for (const id of unlisted) if (!open.has(id) && !this.#fresh.has(id)) this.#removals.add(id);
+      const { missing, unlisted } = await compareWithStore(index, this.#options, signal);
+      for (const id of unlisted) if (!this.#fresh.has(id)) this.#removals.add(id);
       this.#pending.replace(missing, [...this.#fresh, ...this.#growing.keys(), ...this.#long.ids()]);
       this.#hasCompared = true;
     } catch (error) {

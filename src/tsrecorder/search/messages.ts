@@ -48,6 +48,11 @@ export interface IndexOperations {
     readonly isLive: boolean;
     readonly effort: Effort;
   }): 'begun' | 'same';
+  /**
+   * Adds sessions without text. The next flush writes them.
+   * @returns matching rules of each session; `same` if the index has this version already
+   */
+  put(ask: readonly SessionDoc[]): readonly (readonly RuleMatch[] | 'same')[];
   /** Sends bytes of the cast. */
   feed(ask: { readonly key: number; readonly bytes: Uint8Array }): WorkDone;
   /**

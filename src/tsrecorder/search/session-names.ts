@@ -2,11 +2,13 @@
  * Creates the *names* of a recording: the index fields that come from its description, such as user and pod. Pure
  * functions.
  */
-import type { SessionListing, SessionNames } from '../../search/search-index.ts';
+import type { IndexedText } from '../../search/moments.ts';
+import type { SessionDoc, SessionListing, SessionNames } from '../../search/search-index.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import { searchedText } from '../library/catalog-query.ts';
 import { orderOf, parseRecordingId, parseTime } from '../store/key.ts';
+import { indexRevision } from './layout.ts';
 
 /** Returns the names of a recording. */
 export function sessionNames(recording: Recording): SessionNames {
@@ -30,6 +32,20 @@ export function sessionNames(recording: Recording): SessionNames {
     ...(durationSeconds === undefined ? {} : { durationSeconds }),
     ...(result === undefined ? {} : { result }),
     ...(trust === undefined ? {} : { trust }),
+  };
+}
+
+/** Returns the index entry of a stored recording. */
+export function sessionDoc(
+  entry: CatalogEntry,
+  { text, trusted }: { readonly text: IndexedText; readonly trusted?: string },
+): SessionDoc {
+  const listing = sessionListing(entry);
+  return {
+    names: sessionNames(entry.recording),
+    version: `${entry.version}${indexRevision(text, trusted)}`,
+    text,
+    ...(listing === undefined ? {} : { listing }),
   };
 }
 

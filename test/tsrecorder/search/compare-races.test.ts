@@ -75,7 +75,6 @@ class FakeStore {
 }
 
 interface Asked {
-  readonly key?: number;
   readonly doc?: { readonly names: { readonly id: string }; readonly version: string };
   readonly ids?: readonly string[];
   readonly after?: string;
@@ -85,7 +84,6 @@ interface Asked {
 /** An index in this process. Writes are visible after a flush. */
 class FakeIndex {
   readonly versions: Map<string, string>;
-  readonly #begun = new Map<unknown, string>();
   readonly #written = new Set<string>();
   readonly isStopped = false;
   readonly pid = 0;
@@ -103,14 +101,13 @@ class FakeIndex {
   }
 
   async ask(operation: string, asked: Asked | null): Promise<unknown> {
-    const { key, doc, ids = [], after = '', limit = 0 } = asked ?? {};
+    const { ids = [], after = '', limit = 0 } = asked ?? {};
     switch (operation) {
       case 'ids':
         return this.#page(after, limit);
-      case 'begin':
-        return this.#begin(key, doc);
-      case 'finish':
-        this.#written.add(this.#begun.get(key) ?? '');
+      case 'put':
+        for (const { names, version } of asked as unknown as NonNullable<Asked['doc']>[])
+          if (this.versions.get(names.id) !== version) this.#written.add(names.id);
         return [];
       case 'flush':
         for (const id of this.#written) this.versions.set(id, VERSION);
@@ -122,13 +119,6 @@ class FakeIndex {
       default:
         return null;
     }
-  }
-
-  #begin(key: unknown, doc: Asked['doc']): string {
-    const id = doc?.names.id ?? '';
-    if (this.versions.get(id) === doc?.version) return 'same';
-    this.#begun.set(key, id);
-    return 'begun';
   }
 
   async #page(after: string, limit: number): Promise<unknown> {

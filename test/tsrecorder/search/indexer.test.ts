@@ -32,7 +32,7 @@ class FakeIndex {
     this.asked.push([operation, ask ?? {}]);
     const answer = this.answers.get(operation);
     if (answer !== undefined) return answer();
-    if (operation === 'ids') return [];
+    if (['ids', 'put'].includes(operation)) return [];
     if (operation === 'begin') return 'begun';
     if (['feed', 'commit', 'finish'].includes(operation)) return { work: 0, isDone: false, matches: [] };
     if (operation === 'status') return { sessions: 3, partial: 1, bytes: 7 };
@@ -235,7 +235,7 @@ describe('an indexer', () => {
     expect(index.asked.map(([operation]) => operation)).toEqual(['ids', 'begin', 'flush', 'tidy']);
     const names = new FakeIndex();
     await (await open(rig, async () => names, { text: 'off' })).settled();
-    expect(names.asked.map(([operation]) => operation)).toEqual(['ids', 'begin', 'finish', 'flush', 'tidy']);
+    expect(names.asked.map(([operation]) => operation)).toEqual(['ids', 'put', 'flush', 'tidy']);
   });
 
   it('keeps recordings of the current version, and removes those that the store lacks', async () => {

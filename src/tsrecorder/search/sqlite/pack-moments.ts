@@ -8,6 +8,9 @@ import { MOMENT_SPACE, NOTHING } from './database.ts';
 /** Size of the text of a compressed block, in characters. */
 const BLOCK = 65_536;
 
+/** The block of a session without text. */
+const NO_MOMENT = zstdCompressSync(Buffer.from(JSON.stringify([NOTHING])));
+
 /** Position of bytes in a buffer. */
 interface Stored {
   readonly start: number;
@@ -27,6 +30,11 @@ export function packMoments(buffer: GrowingBytes, moments: readonly Moment[], be
   const blocks: (readonly [number, Stored])[] = [];
   let block: Moment[] = [];
   let length = 0;
+  if (given.length === 1 && given[0] === NOTHING) {
+    const block = { start: buffer.length, end: buffer.length + NO_MOMENT.length };
+    buffer.bytes(NO_MOMENT);
+    return { texts: [{ start: block.start, end: block.start }], blocks: [[0, block]] };
+  }
   for (const [index, moment] of given.entries()) {
     const { command } = moment;
     const text = moment.rows.map((row) => row.text).join('\n');
