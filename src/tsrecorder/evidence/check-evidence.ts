@@ -1,7 +1,7 @@
 /** Compares a stored recording with its signature, and reads the session facts from its sidecar. */
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import { MAX_SIDECAR_BYTES, readText } from '../library/describe-stored.ts';
-import { parseSidecar, type Sidecar } from '../library/sidecar.ts';
+import type { Sidecar } from '../library/sidecar.ts';
 import type { RecordingStore } from '../store/store.ts';
 import type { CheckedEvidence } from '../../wire/recorder-api/checked-evidence.ts';
 import type { Finding } from './finding.ts';
@@ -40,10 +40,7 @@ export async function describeEvidence(
   entry: CatalogEntry,
   options: CheckOptions,
 ): Promise<DescribedEvidence> {
-  const [evidence, sidecar] = await Promise.all([
-    checkEvidence(entry, options),
-    readSidecar(entry, options.store),
-  ]);
+  const { evidence, sidecar } = await checkEvidence(entry, options);
   return {
     evidence,
     ...(sidecar?.session === undefined ? {} : { session: sidecar.session }),
@@ -66,25 +63,37 @@ async function readPublishedKey(
 /** Verdicts of uploads, worst first. The worst verdict of all uploads is the verdict of the session. */
 const WORST_FIRST = ['failed', 'none', 'unverified'] as const;
 
-/** Checks each upload of the recording. The result contains the signer of the first upload and the worst verdict. */
+/**
+ * Checks each upload of the recording. The result contains the signer of the first upload, the worst verdict, and the
+ * checked sidecar of the first upload.
+ */
 async function checkEvidence(
   { key, live, parts = [key] }: CatalogEntry,
   options: CheckOptions,
-): Promise<CheckedEvidence> {
+): Promise<{ readonly evidence: CheckedEvidence; readonly sidecar?: Sidecar | undefined }> {
   const checkedAt = new Date(options.nowMs()).toISOString();
-  if (live !== undefined) return { verdict: 'running', checkedAt, findings: [] };
-  const checked: Omit<CheckedEvidence, 'checkedAt'>[] = [];
+  if (live !== undefined) return { evidence: { verdict: 'running', checkedAt, findings: [] } };
+  const checked: CheckedPart[] = [];
   for (const part of parts) checked.push(await checkPart(part, options));
-  const verdict = WORST_FIRST.find((worst) => checked.some((part) => part.verdict === worst)) ?? 'verified';
-  const signedBy = checked[0]?.signedBy;
-  const findings = checked.flatMap((part) => part.findings);
-  return { verdict, checkedAt, findings, ...(signedBy === undefined ? {} : { signedBy }) };
+  const verdict =
+    WORST_FIRST.find((worst) => checked.some(({ evidence }) => evidence.verdict === worst)) ?? 'verified';
+  const signedBy = checked[0]?.evidence.signedBy;
+  const findings = checked.flatMap(({ evidence }) => evidence.findings);
+  return {
+    evidence: { verdict, checkedAt, findings, ...(signedBy === undefined ? {} : { signedBy }) },
+    sidecar: checked[0]?.sidecar,
+  };
+}
+
+interface CheckedPart {
+  readonly evidence: Omit<CheckedEvidence, 'checkedAt'>;
+  readonly sidecar: Sidecar | undefined;
 }
 
 async function checkPart(
   key: CatalogEntry['key'],
   { store, ownKey, trusted = new Map(), signal }: CheckOptions,
-): Promise<Omit<CheckedEvidence, 'checkedAt'>> {
+): Promise<CheckedPart> {
   const published = new Map<string, PublicKey>();
   const text = await readSidecarText(store, key);
   const id = /"signature": \{"key":"([0-9a-f]{32})"/.exec(text ?? '')?.[1];
@@ -92,13 +101,19 @@ async function checkPart(
   if (found !== undefined) published.set(found.id, found);
   const byId = new Map([...published, ...trusted]);
   if (ownKey !== undefined) byId.set(ownKey.id, ownKey);
-  const { evidence, findings, signature } = await checkSigned(store, key, { trusted: true, byId }, signal);
+  const checked = await checkSigned(store, key, { trusted: true, byId }, signal);
+  const { evidence, findings, signature, sidecar } = checked;
   const counts = new Set([...trusted.keys(), ...(ownKey === undefined ? [] : [ownKey.id])]);
   const verdict = evidence ? verdictOf(findings, counts.has(signature?.keyId ?? '')) : 'none';
+  const signedBy =
+    signature === undefined ? {} : { signedBy: describeSigner(signature, ownKey, trusted, published) };
   return {
-    verdict,
-    findings: findings.map(({ severity, code, message }) => ({ severity, code, message })),
-    ...(signature === undefined ? {} : { signedBy: describeSigner(signature, ownKey, trusted, published) }),
+    evidence: {
+      verdict,
+      findings: findings.map(({ severity, code, message }) => ({ severity, code, message })),
+      ...signedBy,
+    },
+    sidecar,
   };
 }
 
@@ -132,10 +147,6 @@ function describeSigner(
       : { adopted: { log: adopted.log, entry: adopted.start, key: adopted.key } }),
     ...(key === undefined ? {} : { pem: key.pem }),
   };
-}
-
-async function readSidecar({ key, live }: CatalogEntry, store: EvidenceStore): Promise<Sidecar | undefined> {
-  return live === undefined ? parseSidecar((await readSidecarText(store, key)) ?? '') : undefined;
 }
 
 async function readSidecarText(store: EvidenceStore, key: CatalogEntry['key']): Promise<string | undefined> {

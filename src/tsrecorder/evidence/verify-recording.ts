@@ -62,6 +62,8 @@ export interface CheckedRecording {
   readonly part?: VerifiedPart;
   /** Evidence and signature of the sidecar. */
   readonly signature?: SignedSidecar;
+  /** Sidecar from the same bytes as `signature`. */
+  readonly sidecar?: Sidecar;
   /** True if the cast is not a file of the store any more. */
   readonly isAbsent?: boolean;
   readonly findings: readonly Finding[];
@@ -151,7 +153,7 @@ class RecordingCheck {
   readonly #id: string;
   readonly #index: RecordingContext;
   #endedAtMs = 0;
-  #bodyBytes: number | undefined;
+  #sidecar: Sidecar | undefined;
   #part: VerifiedPart | undefined;
   readonly #findings: Finding[] = [];
 
@@ -167,6 +169,7 @@ class RecordingCheck {
     const text = hasSidecar
       ? await readText(this.#store, this.#key, 'sidecar', MAX_SIDECAR_BYTES)
       : undefined;
+    if (text !== undefined) this.#sidecar = parseSidecar(text);
     const isLogged = this.#index.ends.has(this.#id) || this.#index.starts.has(this.#id);
     const signature = text === undefined ? undefined : parseSignedSidecar(text);
     if (text === undefined || signature === undefined) {
@@ -177,20 +180,21 @@ class RecordingCheck {
         this.#fault('sidecar-changed', problem, 'sidecar');
       }
       await this.#checkByLog();
-      return { evidence: true, findings: this.#findings };
+      return this.soFar;
     }
     this.#checkSidecar(signature, text);
     const { cast, notes } = signature.evidence;
     await this.#checkFile('cast', cast);
     await this.#checkNotes(notes);
-    const bodyBytes = this.#bodyBytes === undefined ? {} : { bodyBytes: this.#bodyBytes };
-    return { ...this.soFar, ...bodyBytes, signature };
+    const bodyBytes = this.#sidecar?.upload.bodyBytes;
+    return { ...this.soFar, ...(bodyBytes === undefined ? {} : { bodyBytes }), signature };
   }
 
   /** Result of the finished checks, for a recording that becomes unreadable during its verification. */
   get soFar(): CheckedRecording {
     const part = this.#part === undefined ? {} : { part: this.#part };
-    return { evidence: true, ...part, findings: this.#findings };
+    const sidecar = this.#sidecar === undefined ? {} : { sidecar: this.#sidecar };
+    return { evidence: true, ...part, ...sidecar, findings: this.#findings };
   }
 
   #checkSidecar(signed: SignedSidecar, text: string): void {
@@ -201,8 +205,7 @@ class RecordingCheck {
     } else if (!key.verifies(signed.message, signed.signature)) {
       this.#fault('sidecar-changed', 'the sidecar was changed after it was signed', 'sidecar');
     }
-    const document = parseSidecar(text);
-    this.#bodyBytes = document?.upload.bodyBytes;
+    const document = this.#sidecar;
     if (document !== undefined) this.#part = this.#placeOf(document);
     const newer = document === undefined ? newerSidecar(text) : undefined;
     if (newer !== undefined) {
@@ -235,7 +238,8 @@ class RecordingCheck {
       ? 'it was stored without evidence, so it cannot be verified'
       : 'it has no sidecar and no evidence (of another recorder, or copied), so it cannot be verified';
     const say = this.#index.requireEvidence ? fault : notice;
-    return { evidence: false, findings: [say('no-evidence', message, { recording: this.#id })] };
+    this.#findings.push(say('no-evidence', message, { recording: this.#id }));
+    return { ...this.soFar, evidence: false };
   }
 
   async #checkFile(kind: 'cast' | 'notes', seal: LineSeal): Promise<void> {

@@ -1,7 +1,10 @@
-import { appendFile, readFile, writeFile } from 'node:fs/promises';
+import { appendFile, mkdtemp, readFile, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { parseViewRule } from '../../../src/tsrecorder/serving/viewing.ts';
+import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
+import type { RecordingStore } from '../../../src/tsrecorder/store/store.ts';
 import { createRig, HEADER, openUpload, request, until, type Rig } from '../recorder-rig.ts';
 
 interface Answer {
@@ -66,6 +69,30 @@ describe('the evidence of a recording', () => {
     await rig.get(`/api/v1/recordings/${id}?view=1`);
     expect((await evidenceOf(rig, id)).accesses?.map(({ event }) => event.action)).toContain('play');
   });
+
+  it.each([1, 2, 3, 4])(
+    'shows the verified session although read %d of the sidecar is forged',
+    async (forged) => {
+      const directory = await mkdtemp(join(tmpdir(), 'evidence-'));
+      const disk = await createDiskStore(directory);
+      let reads = -Infinity;
+      const read: RecordingStore['read'] = async function* (key, kind, range) {
+        const content = Buffer.concat(await Array.fromAsync(disk.read(key, kind, range)));
+        if (kind === 'sidecar') reads += 1;
+        yield kind === 'sidecar' && reads === forged
+          ? Buffer.from(content.toString().replace('"sre"', '"dev"'))
+          : content;
+      };
+      await using rig = await createRig({ store: { ...disk, read } }, directory);
+      const id = await record(rig);
+      reads = 0;
+      const found = await evidenceOf(rig, id);
+      const groups = found.session?.groups;
+      expect([found.evidence.verdict, groups]).toEqual(
+        groups?.[0] === 'dev' ? ['failed', ['dev']] : ['verified', ['sre']],
+      );
+    },
+  );
 
   it('is failed for a sidecar with an invalid time', async () => {
     await using rig = await createRig();
