@@ -2,20 +2,18 @@
  * The evidence log of this recorder. Entries become durable in the journal immediately. The recorder publishes them to
  * the store in signed segments. Entries stay in the journal until they are published.
  */
-import { randomInt } from 'node:crypto';
 import { createBackoff, type Backoff } from '../../async/backoff.ts';
 import { pause } from '../../async/pause.ts';
 import { settledWithin } from '../../async/with-timeout.ts';
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
-import { OVERSIZED, putIfMissing, readLimited, type DocumentStore } from '../store/document-store.ts';
+import { putIfMissing, type DocumentStore } from '../store/document-store.ts';
 import {
   encodeSegment,
   hashLine,
   headMessage,
   keyName,
   LOG_FORMAT,
-  MAX_SEGMENT_BYTES,
   parseEntry,
   parseSegment,
   parseSegmentName,
@@ -28,6 +26,7 @@ import {
 } from './log-entry.ts';
 import type { LoggedHold } from './holds.ts';
 import { LogJournal, type OpenStart } from './log-journal.ts';
+import { OtherLogs, readText, signedHead } from './other-logs.ts';
 import { keysById, type PublicKey, type SigningKey } from './signing-key.ts';
 
 export interface EvidenceLogOptions {
@@ -68,10 +67,8 @@ const MAX_TAIL_ENTRIES = 100;
  */
 const COMPARE_LIMIT_MS = 5000;
 const MAX_RETRY_MS = 60_000;
-/** Maximum number of segments of another evidence log that are read to find the newest signed one. */
-const MAX_WITNESSED_SEGMENTS = 20;
-/** Maximum number of segments of other evidence logs that the recorder reads before it publishes its own log. */
-const MAX_WITNESS_READS = 500;
+/** Factor by which passes over the evidence logs of other recorders are more frequent while a pass is incomplete. */
+const CATCH_UP = 60;
 /**
  * Minimum interval between two segments with new sessions, in milliseconds. Sessions that start within this interval
  * share a segment.
@@ -86,7 +83,8 @@ export class EvidenceLog {
   #publishing: Promise<void> | undefined;
   #reconciled = false;
   #keyPublished = false;
-  #witnessedAtMs = -Infinity;
+  #witnessAtMs = -Infinity;
+  readonly #others: OtherLogs;
   #failing = false;
   readonly #backoff: Backoff;
   #announcing: Promise<void> | undefined;
@@ -94,20 +92,24 @@ export class EvidenceLog {
   #tail: Promise<void> | undefined;
   #tailedAtMs = -Infinity;
   #tailWanted = false;
-  /** Names of segments without a trusted signature, in the evidence logs of other recorders. */
-  readonly #unsigned = new Set<string>();
   /**
    * Number of the first entry of a segment that has the name of this evidence log, but not the signature of this
    * recorder.
    */
   #forged: number | undefined;
-  #readsLeft = 0;
   readonly #closing = new AbortController();
 
   private constructor(options: EvidenceLogOptions, journal: LogJournal) {
     this.#options = options;
     this.#journal = journal;
-    const { publishMs } = options;
+    const { publishMs, store, key, trusted = [], log } = options;
+    this.#others = new OtherLogs({
+      store,
+      own: journal.log,
+      keys: keysById([...trusted, key.public]),
+      known: (other) => this.witnessed(other),
+      log,
+    });
     this.#backoff = createBackoff({ baseMs: publishMs, maxMs: Math.max(MAX_RETRY_MS, publishMs) });
   }
 
@@ -238,20 +240,19 @@ export class EvidenceLog {
    */
   async #compare(): Promise<void> {
     const { store, key, log } = this.#options;
-    const limit = AbortSignal.timeout(COMPARE_LIMIT_MS);
-    const late = new Promise<undefined>((resolve) =>
-      limit.addEventListener('abort', () => resolve(undefined)),
+    const late = new Promise<never>((_, reject) =>
+      AbortSignal.timeout(COMPARE_LIMIT_MS).addEventListener('abort', () =>
+        reject(new TailcastError('STORE_FAILED', 'the store did not respond in time')),
+      ),
     );
-    const published = await Promise.race([
-      readPublished(store, this.id, this.#journal.base, key).catch((error: unknown) => {
-        log.warn(
-          { log: this.id, error: errorText(error) },
-          'the evidence log could not be compared with the store',
-        );
-        return undefined;
-      }),
-      late,
-    ]);
+    const reading = readPublished(store, this.id, this.#journal.base, key);
+    const published = await Promise.race([reading, late]).catch((error: unknown) => {
+      log.warn(
+        { log: this.id, error: errorText(error) },
+        'the evidence log could not be compared with the store',
+      );
+      return undefined;
+    });
     if (published === undefined) return;
     const own = this.#journal.unpublished(Infinity);
     if (published.every((line, index) => own[index]?.line === line)) return;
@@ -393,48 +394,14 @@ export class EvidenceLog {
    * detects a truncation of those logs.
    */
   async #witness(): Promise<void> {
-    const { store, nowMs, witnessMs } = this.#options;
-    if (nowMs() - this.#witnessedAtMs < witnessMs) return;
-    this.#witnessedAtMs = nowMs();
-    const segments = (await store.listDocuments(segmentPrefix())).flatMap((name) => {
-      const segment = parseSegmentName(name);
-      if (segment === undefined || segment.log === this.id || this.#unsigned.has(name)) return [];
-      return segment.first <= (this.witnessed(segment.log)?.n ?? -1) ? [] : [{ ...segment, name }];
-    });
-    this.#readsLeft = MAX_WITNESS_READS;
-    const byLog = [...Map.groupBy(segments, (segment) => segment.log)];
-    const known = byLog.filter(([log]) => this.witnessed(log) !== undefined);
-    const unknown = byLog.filter(([log]) => this.witnessed(log) === undefined);
-    // An attacker may add more log names than the recorder reads at once. Read the known evidence logs first, and then
-    // the unknown logs, starting with a random one.
-    const start = randomInt(unknown.length + 1);
-    for (const [log, ofLog] of [...known, ...unknown.slice(start), ...unknown.slice(0, start)]) {
-      const head = await this.#newestHead(ofLog);
-      if (head === undefined || head.n <= (this.witnessed(log)?.n ?? -1)) continue;
+    const { nowMs, witnessMs } = this.#options;
+    if (nowMs() < this.#witnessAtMs) return;
+    this.#witnessAtMs = nowMs() + witnessMs;
+    const { heads, isBehind } = await this.#others.newestHeads();
+    if (isBehind) this.#witnessAtMs = nowMs() + witnessMs / CATCH_UP;
+    for (const head of heads)
       this.#journal.append(new Date(nowMs()).toISOString(), { kind: 'witness', head });
-    }
     await this.sync();
-  }
-
-  /**
-   * Returns the last entry of the newest segment with a trusted signature. Newer segments without a trusted signature
-   * are skipped, because an attacker may have written them.
-   */
-  async #newestHead(
-    segments: readonly { readonly name: string; readonly log: string; readonly first: number }[],
-  ): Promise<LogHead | undefined> {
-    const { key, trusted = [] } = this.#options;
-    const keys = keysById([...trusted, key.public]);
-    const newest = segments.toSorted((left, right) => right.first - left.first);
-    for (const { name, log, first } of newest.slice(0, MAX_WITNESSED_SEGMENTS)) {
-      if (this.#readsLeft === 0) break;
-      this.#readsLeft -= 1;
-      const head = signedHead(await this.#headIn(name), keys);
-      // Ignore a signed segment that was copied to another name: it would hide newer segments.
-      if (head?.log === log && head.n >= first) return head;
-      this.#unsigned.add(name);
-    }
-    return undefined;
   }
 
   async #headIn(name: string): Promise<SegmentSignature | undefined> {
@@ -456,13 +423,14 @@ async function readPublished(
   // of the tail.
   const tail = await readText(store, tailName(log));
   const names = await store.listDocuments(segmentPrefix(log));
-  const firsts = names
-    .flatMap((name) => parseSegmentName(name)?.first ?? [])
-    .filter((first) => first >= base.n);
+  const firsts = new Set(names.map((name) => parseSegmentName(name)?.first));
   const found: string[] = [];
   let last = base.hash;
-  for (const first of [...firsts.toSorted((left, right) => left - right), undefined]) {
-    const text = first === undefined ? tail : await readText(store, logSegmentName(log, first));
+  for (let isTail = false; !isTail;) {
+    // Read only segments without a gap before them, because other programs can add any number of segments.
+    const next = base.n + found.length;
+    isTail = !firsts.delete(next);
+    const text = isTail ? tail : await readText(store, logSegmentName(log, next));
     const { lines, signature } = parseSegment(text ?? '');
     const fresh = lines.filter((line) => (parseEntry(line)?.n ?? -1) >= base.n + found.length);
     let end = last;
@@ -479,20 +447,4 @@ async function readPublished(
     last = end;
   }
   return found;
-}
-
-/** Returns the last entry of a segment, if one of the keys signed the segment. */
-function signedHead(
-  signature: SegmentSignature | undefined,
-  keys: ReadonlyMap<string, PublicKey>,
-): LogHead | undefined {
-  if (signature === undefined) return undefined;
-  const { key, ed25519, ...head } = signature;
-  return keys.get(key)?.verifies(headMessage(head), ed25519) === true ? head : undefined;
-}
-
-/** Reads a segment or tail. @returns undefined if the object is missing, or larger than any segment of a recorder */
-async function readText(store: DocumentStore, name: string): Promise<string | undefined> {
-  const content = await readLimited(store, name, MAX_SEGMENT_BYTES);
-  return content === undefined || content === OVERSIZED ? undefined : Buffer.from(content).toString();
 }

@@ -3,13 +3,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { TailcastError } from '../../../src/errors.ts';
-import { createSilentLogger } from '../../../src/observe/logger.ts';
+import { createSilentLogger, type Logger } from '../../../src/observe/logger.ts';
 import { EvidenceLog, type EvidenceLogOptions } from '../../../src/tsrecorder/evidence/evidence-log.ts';
 import {
   encodeEntry,
   encodeSegment,
   hashLine,
   logSegmentName,
+  NO_HASH,
   parseSegment,
   parseEntry,
   segmentPrefix,
@@ -108,7 +109,7 @@ describe('an evidence log', () => {
     expect(await bench.published(log.id)).toEqual(['open', 'documentRemoved']);
   });
 
-  it('reads a bounded number of segments of unknown logs before it publishes, and each of them once', async () => {
+  it('reads a bounded number of segments of unknown logs before it publishes, and each of them before any again', async () => {
     const bench = await createBench();
     for (let count = 0; count < 700; count++)
       await bench.store.putDocument(
@@ -127,8 +128,8 @@ describe('an evidence log', () => {
     await log.publish();
     await log.publish();
     await log.publish();
-    expect(reads).toHaveLength(700);
-    expect(new Set(reads).size).toBe(700);
+    expect(new Set(reads.slice(0, 700)).size).toBe(700);
+    expect(reads.length).toBeLessThanOrEqual(4 * 500);
   });
 
   it('sees the newest entry of a known log although each pass finds more names than it can read', async () => {
@@ -148,6 +149,101 @@ describe('an evidence log', () => {
     await other.publish();
     await log.publish();
     expect(log.witnessed(other.id)?.n).toBeGreaterThan(0);
+  });
+
+  it('sees the newest entry of another log behind garbage names, and reports the garbage once', async () => {
+    const bench = await createBench();
+    const other = await bench.open('b', { witnessMs: 1e12 });
+    await expect.poll(() => other.unpublished).toBe(0);
+    for (let number = 0; number < 3; number++) {
+      other.append(removed('x'));
+      await other.sync();
+      await other.publish();
+    }
+    const garbage = Array.from({ length: 100 }, (_, at) => logSegmentName(other.id, 900_000 + at));
+    for (const name of garbage) await bench.store.putDocument(name, Buffer.from(''));
+    const errors: unknown[] = [];
+    const error = (fields: object): void => void errors.push(fields);
+    const log = await bench.open('a', { log: { ...createSilentLogger(), error } as Logger });
+    await log.publish();
+    expect(log.witnessed(other.id)?.n).toBe(3);
+    expect(errors).toEqual([{ log: other.id, segments: 100, object: garbage[0] }]);
+    other.append(removed('y'));
+    await other.sync();
+    await other.publish();
+    await log.publish();
+    expect(log.witnessed(other.id)?.n).toBe(4);
+    for (const name of garbage) await bench.store.removeDocument(name);
+    await log.publish();
+    await bench.store.putDocument(garbage[0]!, Buffer.from(''));
+    await log.publish();
+    expect(errors).toHaveLength(2);
+  });
+
+  it('follows more segments of another log than one pass reads', async () => {
+    const bench = await createBench();
+    const other = 'b'.repeat(32);
+    const segments = new Map<string, Buffer>([[logSegmentName(other, 900_000), Buffer.from('')]]);
+    let prev = NO_HASH;
+    for (let n = 0; n <= 600; n++) {
+      const line = encodeEntry({ n, prev, time: '', event: removed('x') });
+      prev = hashLine(line);
+      const segment = encodeSegment([line], { log: other, n, hash: prev }, KEY);
+      segments.set(logSegmentName(other, n), Buffer.from(segment));
+    }
+    const store: RecordingStore = {
+      ...bench.store,
+      listDocuments: async (prefix) => [...(await bench.store.listDocuments(prefix)), ...segments.keys()],
+      readDocument: async (name, maxBytes) => segments.get(name) ?? bench.store.readDocument(name, maxBytes),
+    };
+    let nowMs = Date.now();
+    const log = await bench.open('a', { store, witnessMs: 3_600_000, nowMs: () => nowMs });
+    await expect.poll(() => log.witnessed(other)?.n).toBe(498);
+    nowMs += 60_000;
+    await log.publish();
+    expect(log.witnessed(other)?.n).toBe(600);
+  });
+
+  it.each(['known', 'unknown'])('reads a damaged segment of a log again: %s', async (kind) => {
+    const bench = await createBench();
+    const other = await bench.open('b', { witnessMs: 1e12 });
+    await expect.poll(() => other.unpublished).toBe(0);
+    const early = kind === 'known' ? await bench.open('a') : undefined;
+    await early?.publish();
+    expect(early?.witnessed(other.id)?.n).toBe(early && 0);
+    other.append(removed('x'));
+    await other.sync();
+    await other.publish();
+    const names = await bench.store.listDocuments(segmentPrefix(other.id));
+    const contents = await Promise.all(names.map(async (name) => bench.store.readDocument(name)));
+    for (const name of names) await bench.store.replaceDocument(name, Buffer.from('x'));
+    const log = early ?? (await bench.open('a'));
+    await log.publish();
+    for (const [at, name] of names.entries()) await bench.store.replaceDocument(name, contents[at]!);
+    await log.publish();
+    expect(log.witnessed(other.id)?.n).toBe(1);
+  });
+
+  it('compares its journal with the store although garbage names follow', async () => {
+    const bench = await createBench();
+    const path = join(bench.root, 'a');
+    const first = await bench.open('a');
+    await expect.poll(() => first.unpublished).toBe(0);
+    await copyFile(path, `${path}.before`);
+    first.append(removed('x'));
+    await first.close();
+    await copyFile(`${path}.before`, path);
+    for (let number = 0; number < 50; number++)
+      await bench.store.putDocument(logSegmentName(first.id, 900_000 + number), Buffer.from(''));
+    const reads: string[] = [];
+    const readDocument: RecordingStore['readDocument'] = (name, maxBytes) => {
+      reads.push(name);
+      return bench.store.readDocument(name, maxBytes);
+    };
+    const again = await bench.open('a', { store: { ...bench.store, readDocument } });
+    await expect.poll(() => again.unpublished).toBe(0);
+    expect(await bench.published(first.id)).toEqual(['open', 'documentRemoved', 'restart']);
+    expect(reads.length).toBeLessThan(10);
   });
 
   it('sees the newest entry of another log after copies of earlier segments', async () => {
