@@ -16,8 +16,12 @@ export interface UntrustedReportOptions {
   readonly log: Logger;
 }
 
-/** Maximum number of sessions with a log line and an event. The gauge counts all sessions. */
+/**
+ * Maximum number of log lines and events per day. The gauge counts all sessions. The limit exists because everyone with
+ * write access to the bucket can add sessions under new names.
+ */
 const MAX_REPORTED = 1000;
+const DAY_MS = 86_400_000;
 
 /** Creates a function that receives all unproven sessions after each pass, and reports each session once. */
 export function createUntrustedReport({
@@ -27,6 +31,8 @@ export function createUntrustedReport({
   log,
 }: UntrustedReportOptions): (sessions: readonly UntrustedSession[]) => void {
   let reported = new Set<string>();
+  let left = MAX_REPORTED;
+  let sinceMs = nowMs();
 
   function report(session: UntrustedSession): void {
     log.error({ ...session }, 'a session in the shared bucket is not proven: it has no signature');
@@ -39,11 +45,21 @@ export function createUntrustedReport({
 
   return (sessions) => {
     metrics.untrusted.set(sessions.length);
+    if (nowMs() - sinceMs >= DAY_MS) {
+      left = MAX_REPORTED;
+      sinceMs = nowMs();
+    }
     const now = new Set<string>();
-    for (const session of sessions.slice(0, MAX_REPORTED)) {
+    for (const session of sessions) {
       const name = JSON.stringify(session);
+      const isNew = !reported.has(name);
+      if (isNew && left === 0) continue;
       now.add(name);
-      if (!reported.has(name)) report(session);
+      if (!isNew) continue;
+      left -= 1;
+      report(session);
+      if (left === 0)
+        log.error({ perDay: MAX_REPORTED }, 'further sessions that are not proven are not reported');
     }
     reported = now;
   };
