@@ -15,7 +15,7 @@ import type { Logger } from '../../observe/logger.ts';
 import { AppendFile } from '../files/append-file.ts';
 import { syncDirectory } from '../../directories.ts';
 import { removeFile, storageError } from '../files/durable-files.ts';
-import { BATCH_FILE, batchName } from '../evidence/signed-batch.ts';
+import { BATCH_FILE, batchName, readBatch } from '../evidence/signed-batch.ts';
 import type { DocumentStore } from '../store/document-store.ts';
 
 export interface EventBatchOptions {
@@ -205,7 +205,13 @@ export class EventBatches {
         // Ignore a conflict with an equal document: an earlier attempt succeeded, and its response was lost.
         if (!(error instanceof TailcastError) || error.code !== 'UPLOAD_CONFLICT') throw error;
         const existing = await store.readDocument(name, content.length + 1);
-        if (existing === undefined || Buffer.compare(existing, content) !== 0) throw error;
+        if (existing === undefined) throw error;
+        if (Buffer.compare(existing, content) !== 0) {
+          // The earlier attempt may have signed the same lines with an earlier key.
+          const { text } = readBatch(name, existing, new Map());
+          if (Buffer.compare(Buffer.from(text), lines) !== 0) throw error;
+          await store.replaceDocument(name, content);
+        }
       }
       await onStored(name, content);
     }

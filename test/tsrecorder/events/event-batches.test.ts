@@ -14,7 +14,8 @@ import {
   type EventQuery,
   type EventSearch,
 } from '../../../src/tsrecorder/events/event-query.ts';
-import { batchPrefix, batchTime } from '../../../src/tsrecorder/evidence/signed-batch.ts';
+import { batchPrefix, batchTime, signBatch } from '../../../src/tsrecorder/evidence/signed-batch.ts';
+import { generateSigningKey } from '../../../src/tsrecorder/evidence/signing-key.ts';
 import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
 import type { RecordingStore } from '../../../src/tsrecorder/store/store.ts';
 
@@ -127,6 +128,17 @@ describe('batches of events', () => {
     await bench.open();
     await expect.poll(() => readdir(bench.directory)).toEqual([]);
     expect(bench.failures()).toBe(0);
+  });
+
+  it('that the store contains with a signature of an earlier key get the new signature', async () => {
+    const bench = await createBench();
+    const lines = Buffer.from('{"a":1}\n');
+    await bench.store.putDocument(nameOf(1), signBatch(nameOf(1), lines, generateSigningKey()));
+    await writeFile(join(bench.directory, nameOf(1).slice(batchPrefix(DAY).length)), lines);
+    const key = generateSigningKey();
+    await bench.open({ sign: (name, content) => signBatch(name, content, key) });
+    await expect.poll(() => readdir(bench.directory)).toEqual([]);
+    expect(await storedIn(bench, nameOf(1))).toContain(key.public.id);
   });
 
   it('are not stored while they are being created', async () => {
