@@ -187,6 +187,22 @@ export function holdName(recording: string): string {
   return HOLDS_FOLDER + recording;
 }
 
+/**
+ * True if the store has a hold of the recording that is newer than `logged`, the last statement in the log, or a
+ * document without a trusted signature. @throws TailcastError `STORE_FAILED`
+ */
+export async function hasNewHold(
+  store: Pick<DocumentStore, 'readDocument'>,
+  recording: string,
+  logged: LoggedHold | undefined,
+  trusted: ReadonlyMap<string, PublicKey>,
+): Promise<boolean> {
+  const found = await readHold(store, recording, trusted);
+  return typeof found === 'object'
+    ? found.kind === 'held' && found.at > (logged?.at ?? '')
+    : found === 'unproven';
+}
+
 /** Removes the document of a removed recording. */
 export async function forgetHold(store: Pick<DocumentStore, 'removeDocument'>, id: string): Promise<void> {
   await store.removeDocument(holdName(id));

@@ -27,6 +27,12 @@ export interface Place {
   readonly n: number;
 }
 
+/** Position and time of an entry. */
+export interface TimedPlace extends Place {
+  /** RFC 3339 in UTC. */
+  readonly time: string;
+}
+
 /** Index of all log entries, for lookups of sessions, recordings and documents. */
 export interface Index extends LogIndex {
   readonly allStarts: readonly LoggedStart[];
@@ -35,8 +41,8 @@ export interface Index extends LogIndex {
   /** States of the sessions. Keys: `<log> <number of the start entry>`. */
   readonly courses: Map<string, Course>;
   readonly losses: { readonly log: string; readonly n: number; readonly event: LossEvent }[];
-  /** Positions of removal entries. Map keys: id of the recording. */
-  readonly removals: Map<string, Place[]>;
+  /** Removal entries without a later hold. Map keys: id of the recording. */
+  readonly removals: Map<string, TimedPlace[]>;
   readonly documents: Map<string, Place & { readonly bytes: number; readonly sha256: string }>;
   readonly documentRemovals: Map<string, Place[]>;
 }
@@ -57,13 +63,15 @@ export function indexLogs(logs: ReadonlyMap<string, ReadLog>): Index {
     documents: new Map(),
     documentRemovals: new Map(),
   };
+  const holds = new Map<string, TimedPlace[]>();
   for (const { log, entries, signed } of logs.values()) {
     // Skip an evidence log without any trusted signature, because it proves nothing about the recordings.
     if (signed.size === 0) continue;
     for (const { n, time, event } of entries.values()) {
       if (event.kind === 'start') allStarts.push({ log, n, time, ...event });
       follow(index, { log, n, time }, event);
-      addEvent(index, { log, n }, event, signed.has(n));
+      addEvent(index, { log, n, time }, event, signed.has(n));
+      if (event.kind === 'held' && signed.has(n)) addTo(holds, event.recording, { log, n, time });
     }
   }
   for (const { log, n, adopted } of allStarts) {
@@ -71,7 +79,18 @@ export function indexLogs(logs: ReadonlyMap<string, ReadLog>): Index {
     if (adopted !== undefined && logs.get(log)?.signed.has(n) === true)
       followAdoption(index, { log, n }, adopted);
   }
+  for (const [recording, removals] of index.removals) {
+    const isValid = (removal: TimedPlace): boolean =>
+      (holds.get(recording) ?? []).every((hold) => isBefore(hold, removal));
+    index.removals.set(recording, removals.filter(isValid));
+  }
   return index;
+}
+
+/** Compares the numbers of two entries of the same log, or the times of two entries of different logs. */
+export function isBefore(first: TimedPlace, second: TimedPlace): boolean {
+  if (first.log === second.log) return first.n < second.n;
+  return Date.parse(first.time) <= Date.parse(second.time);
 }
 
 /** True if the entry reports lost bytes. A `void` entry is a loss if earlier entries reported durable bytes. */
@@ -122,7 +141,7 @@ function follow(
  * @param signed true if a trusted key signed the entry. An unsigned entry can prove that an object must exist, but it
  *   can never excuse a missing object
  */
-function addEvent(index: Index, at: Place, event: LogEvent, signed: boolean): void {
+function addEvent(index: Index, at: TimedPlace, event: LogEvent, signed: boolean): void {
   switch (event.kind) {
     case 'start':
       addFirst(index.starts, event.recording, at, signed);
@@ -154,7 +173,7 @@ function addEvent(index: Index, at: Place, event: LogEvent, signed: boolean): vo
 /** Ignores unsigned removals. An attacker could forge such an entry to justify a missing recording. */
 function addRemoval(
   index: Index,
-  at: Place,
+  at: TimedPlace,
   event: Extract<LogEvent, { kind: 'removed' }>,
   signed: boolean,
 ): void {

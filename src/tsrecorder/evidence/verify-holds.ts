@@ -4,13 +4,10 @@
 import { fault, notice, type Finding } from './finding.ts';
 import { holdName, holdsInLogs, readHolds } from './holds.ts';
 import type { LogEvent } from './log-entry.ts';
+import { isBefore, type TimedPlace } from './log-index.ts';
 import type { DocumentReader, KeyRing, ReadLog } from './verify-logs.ts';
 
-interface Logged<T extends LogEvent> {
-  readonly log: string;
-  readonly n: number;
-  /** Time of the log entry: RFC 3339 in UTC. */
-  readonly time: string;
+interface Logged<T extends LogEvent> extends TimedPlace {
   readonly event: T;
 }
 
@@ -62,10 +59,4 @@ export async function checkHolds(
     const message = 'a log has a hold of the recording, and the document of the hold is missing or replaced';
     return [fault('hold-missing', message, where)];
   });
-}
-
-/** Compares the numbers of two entries of the same evidence log, or the times of two entries of different logs. */
-function isBefore(statement: Statement, removal: Removal): boolean {
-  if (statement.log === removal.log) return statement.n < removal.n;
-  return Date.parse(statement.time) <= Date.parse(removal.time);
 }

@@ -26,6 +26,8 @@ export interface LogIndex {
    * recording.
    */
   readonly ends: ReadonlyMap<string, readonly LoggedEnd[]>;
+  /** Removal entries without a later hold. Map keys: id of the recording. */
+  readonly removals: ReadonlyMap<string, readonly unknown[]>;
   /** Positions of the start entries. Map keys: id of the recording. */
   readonly starts: ReadonlyMap<string, { readonly log: string; readonly n: number }>;
 }
@@ -97,29 +99,31 @@ export async function checkRecording(
   context: RecordingContext,
 ): Promise<CheckedRecording> {
   const check = new RecordingCheck(store, key, context);
+  const isRemoved = (context.removals.get(recordingId(key)) ?? []).length > 0;
   try {
     const checked = await check.run(hasSidecar);
     if (checked.signature !== undefined) await check.checkLog(checked.signature.evidence);
-    return checked;
+    const isIncomplete = checked.findings.some(({ code }) => REMOVED_BEFORE_CAST.has(code));
+    if (!isIncomplete || !isRemoved) return checked;
+    return { ...checked, findings: removalPending(key, checked.findings, INCOMPLETE) };
   } catch (error) {
     if ((await store.stat(key, 'cast').catch(() => true)) === undefined) {
       const message = 'its cast was removed during the verification, or is not a regular file';
-      // Drop findings about missing files, because the recording was removed during the verification.
-      const other = check.soFar.findings.filter(
-        ({ code }) => code !== 'sidecar-missing' && code !== 'notes-missing',
-      );
       return {
         evidence: true,
         isAbsent: true,
-        findings: [...other, notice('removal-pending', message, { recording: recordingId(key) })],
+        findings: removalPending(key, check.soFar.findings, message),
       };
     }
+    // The sidecar or the notes were removed during the verification.
+    if (isRemoved && errorCode(error) === 'RECORDING_UNKNOWN')
+      return { ...check.soFar, findings: removalPending(key, check.soFar.findings, INCOMPLETE) };
     return {
       ...check.soFar,
       findings: [
         ...check.soFar.findings,
         fault(
-          isDamaged(error) ? 'archive-damaged' : 'recording-unreadable',
+          errorCode(error) === 'ARCHIVE_DAMAGED' ? 'archive-damaged' : 'recording-unreadable',
           `it cannot be read: ${errorReason(error)}`,
           {
             recording: recordingId(key),
@@ -130,6 +134,21 @@ export async function checkRecording(
   }
 }
 
+/** Findings about files that a removal deletes before the cast. */
+const REMOVED_BEFORE_CAST: ReadonlySet<FindingCode> = new Set(['sidecar-missing', 'notes-missing']);
+
+const INCOMPLETE = 'the log contains its removal, and only its cast is complete';
+
+/** Replaces findings about missing files with a notice, because the recording is being removed. */
+function removalPending(
+  key: RecordingKey,
+  findings: readonly Finding[],
+  message: string,
+): readonly Finding[] {
+  const other = findings.filter(({ code }) => !REMOVED_BEFORE_CAST.has(code));
+  return [...other, notice('removal-pending', message, { recording: recordingId(key) })];
+}
+
 /** Verifies a recording against its own sidecar only. The evidence logs are ignored. @throws the reason of `signal` */
 export async function checkSigned(
   store: ReadableStore,
@@ -137,14 +156,14 @@ export async function checkSigned(
   keys: KeyRing,
   signal?: AbortSignal,
 ): Promise<CheckedRecording> {
-  const none = { logs: new Map(), ends: new Map(), starts: new Map() };
+  const none = { logs: new Map(), ends: new Map(), removals: new Map(), starts: new Map() };
   const context = { ...none, keys, nowMs: 0, unfinishedMs: 0, requireEvidence: false, signal };
   const hasSidecar = (await store.stat(key, 'sidecar')) !== undefined;
   return new RecordingCheck(store, key, context).run(hasSidecar);
 }
 
-function isDamaged(error: unknown): boolean {
-  return error instanceof TailcastError && error.code === 'ARCHIVE_DAMAGED';
+function errorCode(error: unknown): TailcastError['code'] | undefined {
+  return error instanceof TailcastError ? error.code : undefined;
 }
 
 class RecordingCheck {

@@ -8,6 +8,7 @@ import type { Logger } from '../../observe/logger.ts';
 import {
   createLoggedHolds,
   forgetHold,
+  hasNewHold,
   readHolds,
   type HoldChange,
   type HoldProof,
@@ -48,6 +49,9 @@ const NEVER_STORED_MS = 366 * 86_400_000;
 const READ_CONCURRENCY = 8;
 /** Maximum number of recordings whose user is cached between two runs, about 150 bytes each. */
 const MAX_KNOWN_USERS = 200_000;
+
+/** Maximum number of recordings whose removal is logged before the first of them is removed. */
+const REMOVAL_BATCH = 100;
 
 /** Maximum number of unproven holds that one run writes to the process log. */
 const MAX_REPORTED = 20;
@@ -304,7 +308,7 @@ export async function applyRetention(
   signal: AbortSignal = new AbortController().signal,
   loggedHolds: LoggedHolds = createLoggedHolds(options.store, options.trusted),
 ): Promise<RetentionChanges> {
-  const { store, evidence, trusted, policy, nowMs } = options;
+  const { store, trusted, policy, nowMs } = options;
   const now = nowMs();
   // Without a size limit, only the sizes of recordings above the maximum age are read.
   const isIncluded = (recording: Pick<KeptRecording, 'startedAtMs'>): boolean =>
@@ -314,19 +318,42 @@ export async function applyRetention(
   const { plan } = await planSessions(store, trusted, holds.proofs, (held) =>
     planRetention(asked, held, policy, now, (recordings) => unlessAborted(findUsers(recordings), signal)),
   );
-  if (plan.remove.length > 0) {
-    await evidence.removing(plan.remove.map(({ id, reason, bytes }) => ({ recording: id, reason, bytes })));
-    for (const { id } of plan.remove) {
+  const remove = await removeRecordings(options, plan.remove, holds, signal);
+  await removeAlertMarks(store, new Set(remove.map(({ id }) => id)), nowMs() - NEVER_STORED_MS);
+  if (policy.maxAgeMs !== undefined) await removeEvents(options, nowMs() - policy.maxAgeMs);
+  return { ...plan, remove };
+}
+
+/**
+ * Removes recordings. Each batch is logged immediately before its removal, so that after a failure, the log contains
+ * the removal of few recordings that still exist. Recordings with a new hold are skipped.
+ *
+ * @returns the removed recordings
+ */
+async function removeRecordings(
+  { store, evidence, trusted }: RetentionOptions,
+  planned: readonly PlannedRemoval[],
+  { listed }: Holds,
+  signal: AbortSignal,
+): Promise<readonly PlannedRemoval[]> {
+  const removed: PlannedRemoval[] = [];
+  for (let start = 0; start < planned.length; start += REMOVAL_BATCH) {
+    signal.throwIfAborted();
+    const batch = planned.slice(start, start + REMOVAL_BATCH);
+    const logged = new Map<string, LoggedHold>(evidence.holds);
+    await evidence.removing(batch.map(({ id, reason, bytes }) => ({ recording: id, reason, bytes })));
+    for (const removal of batch) {
       signal.throwIfAborted();
+      const { id } = removal;
+      if (await hasNewHold(store, id, logged.get(id), trusted)) continue;
+      await forgetReview(store, id);
+      if (listed.has(id)) await forgetHold(store, id);
       const key = parseRecordingId(id);
       if (key !== undefined) await store.remove(key);
-      if (holds.listed.has(id)) await forgetHold(store, id);
-      await forgetReview(store, id);
+      removed.push(removal);
     }
   }
-  await removeAlertMarks(store, new Set(plan.remove.map(({ id }) => id)), nowMs() - NEVER_STORED_MS);
-  if (policy.maxAgeMs !== undefined) await removeEvents(options, nowMs() - policy.maxAgeMs);
-  return plan;
+  return removed;
 }
 
 /** Adds new holds and releases to the evidence log, and reports unproven holds. @returns all holds */
@@ -339,7 +366,12 @@ async function settleHolds(
   const logged = new Map<string, LoggedHold>(evidence.holds);
   for (const change of elsewhere) logged.set(change.recording, change);
   const holds = await readHolds(store, logged, trusted);
-  const all = [...elsewhere, ...holds.changes];
+  const all: HoldChange[] = [...elsewhere];
+  for (const change of holds.changes) {
+    const key = parseRecordingId(change.recording);
+    // A bucket writer can restore the hold of a removed recording. In the log, this hold would cancel the removal.
+    if (key !== undefined && (await store.stat(key, 'cast')) !== undefined) all.push(change);
+  }
   if (all.length > 0) await evidence.holding(all);
   let unproven = 0;
   for (const [recording, proof] of holds.proofs) {

@@ -110,13 +110,13 @@ export async function createDiskStore(
   }
 
   async function removeRecording(key: RecordingKey): Promise<void> {
-    for (const kind of ['cast', 'notes', 'sidecar'] as const) await removeInside(files, pathOf(key, kind));
+    const mark = await lister.markOf(recordingId(key));
+    if (mark !== undefined) await removeInside(files, join(directory, SESSIONS_FOLDER, markName(key, mark)));
+    for (const kind of ['notes', 'sidecar', 'cast'] as const) await removeInside(files, pathOf(key, kind));
     await syncEntries(join(directory, encodeNodeId(key.nodeId))).catch((error: unknown) => {
       // The folder is missing if no recording of the tailnet node was ever stored.
       if (!isSystemError(error, 'ENOENT')) throw error;
     });
-    const mark = await lister.markOf(recordingId(key));
-    if (mark !== undefined) await removeInside(files, join(directory, SESSIONS_FOLDER, markName(key, mark)));
   }
 
   if (options.readOnly !== true) await assertWritable(directory);

@@ -60,12 +60,10 @@ export function createS3Store(options: S3StoreOptions): RecordingStore {
     stat,
     read,
     async remove(key) {
-      await bucket.remove(objectKey(key, 'cast'));
-      await bucket.remove(objectKey(key, 'sidecar'));
-      await bucket.remove(objectKey(key, 'notes'));
       for await (const { objects } of bucket.list({ prefix: `${SESSIONS_FOLDER}${recordingId(key)}~` })) {
         for (const { name } of objects) await bucket.remove(name);
       }
+      for (const kind of ['notes', 'sidecar', 'cast'] as const) await bucket.remove(objectKey(key, kind));
       listing.forget();
     },
     ...createDocuments(bucket),

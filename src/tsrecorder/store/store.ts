@@ -101,7 +101,10 @@ export interface RecordingStore extends DocumentStore {
    * objects. @returns undefined if the object does not exist
    */
   open?(key: RecordingKey, kind: ObjectKind): Promise<OpenObject | undefined>;
-  /** Removes a recording, if it exists. Removes the cast first, so that each listed recording is complete. */
+  /**
+   * Removes a recording, if it exists. Removes the cast last, so that the recording stays listed after a failure, and a
+   * repeated call removes the remaining objects.
+   */
   remove(key: RecordingKey): Promise<void>;
   /**
    * Returns the number of free bytes, if the store knows it. @throws TailcastError `STORE_FAILED` if the store is

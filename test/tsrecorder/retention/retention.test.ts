@@ -1,9 +1,23 @@
-import { mkdtemp, readdir, readFile, truncate, utimes, writeFile } from 'node:fs/promises';
+import {
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  rename,
+  rm,
+  rmdir,
+  truncate,
+  utimes,
+  writeFile,
+} from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { changeHold } from '../../../src/tsrecorder/evidence/holds.ts';
+import { TailcastError } from '../../../src/errors.ts';
+import { openEvidence } from '../../../src/tsrecorder/evidence/open-evidence.ts';
+import type { SessionEvidence } from '../../../src/tsrecorder/evidence/session-evidence.ts';
 import { verifyStore } from '../../../src/tsrecorder/evidence/verify-store.ts';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import {
@@ -22,7 +36,16 @@ import { ALERTS_FOLDER, alertMarkName } from '../../../src/tsrecorder/store/aler
 import { recordingId, type RecordingKey } from '../../../src/tsrecorder/store/key.ts';
 import type { ObjectKind, RecordingStore } from '../../../src/tsrecorder/store/store.ts';
 import { turnsDuring } from '../../support/loop-turns.ts';
-import { createRig, HEADER, holdSigner, openUpload, request, until, uploadWhole } from '../recorder-rig.ts';
+import {
+  createRig,
+  HEADER,
+  holdSigner,
+  openUpload,
+  request,
+  until,
+  uploadWhole,
+  type Rig,
+} from '../recorder-rig.ts';
 
 const recording = (id: string, startedAtMs: number, bytes: number): KeptRecording => ({
   id,
@@ -37,6 +60,22 @@ const NO_EVIDENCE: RetentionOptions['evidence'] = {
   holding: async () => undefined,
   holds: new Map(),
 };
+
+/** Opens the evidence of a closed recorder. */
+async function openEvidenceOf(rig: Rig): Promise<SessionEvidence> {
+  return openEvidence({
+    store: await createDiskStore(rig.directory),
+    spoolDirectory: `${rig.directory}.spool`,
+    keyFile: undefined,
+    nowMs: Date.now,
+    log: createSilentLogger(),
+    publishMs: 1,
+    markMs: 1000,
+    markAllMs: 1000,
+    witnessMs: 1000,
+    onFailure: () => undefined,
+  });
+}
 
 /** Plans retention. The user of a recording is the part of its id after `-`. */
 const plan = (
@@ -226,16 +265,21 @@ describe('retention of a store of many recordings', () => {
         looked.push(key.time);
         return kind === 'cast' ? { bytes: 7, modifiedAtMs: 0 } : undefined;
       },
+      readDocument: async () => undefined,
       remove: async (key: RecordingKey) => void gone.push(key.time),
     };
     return { store: store as unknown as RecordingStore, looked, gone };
   }
 
-  function apply(store: RecordingStore, policy: RetentionPolicy): ReturnType<typeof applyRetention> {
+  function apply(
+    store: RecordingStore,
+    policy: RetentionPolicy,
+    evidence: Partial<RetentionOptions['evidence']> = {},
+  ): ReturnType<typeof applyRetention> {
     return applyRetention({
       store,
       policy,
-      evidence: NO_EVIDENCE,
+      evidence: { ...NO_EVIDENCE, ...evidence },
       trusted: new Map(),
       onUnprovenHolds: () => undefined,
       nowMs: () => nowMs,
@@ -245,6 +289,39 @@ describe('retention of a store of many recordings', () => {
       onFailure: () => undefined,
     });
   }
+
+  it('logs at most 100 removals before it removes the first of these recordings', async () => {
+    const { store, gone } = storeOf();
+    const maxAgeMs = nowMs - Date.parse(times[250] ?? '');
+    const logged: number[] = [];
+    const removing = async (some: readonly unknown[]): Promise<void> => {
+      expect(gone).toHaveLength(logged.reduce((sum, count) => sum + count, 0));
+      logged.push(some.length);
+    };
+    await apply(store, { maxAgeMs }, { removing });
+    expect(logged).toEqual([100, 100, 50]);
+    const remove = (): Promise<void> => Promise.reject(new Error('broken'));
+    await expect(
+      apply({ ...store, remove }, { maxAgeMs }, { removing: async (some) => void logged.push(some.length) }),
+    ).rejects.toThrow('broken');
+    expect(logged).toEqual([100, 100, 50, 100]);
+  });
+
+  it('keeps a recording that is held while its removal is logged', async () => {
+    const { store, gone } = storeOf();
+    const maxAgeMs = nowMs - Date.parse(times[2] ?? '');
+    const held = `.holds/${recordingId({ nodeId, time: times[0] ?? '' })}`;
+    let isHeld = false;
+    const readDocument = async (name: string): Promise<Uint8Array | undefined> =>
+      isHeld && name === held ? Buffer.from('{}') : undefined;
+    const plan = await apply(
+      { ...store, readDocument },
+      { maxAgeMs },
+      { removing: async () => void (isHeld = true) },
+    );
+    expect(gone).toEqual([times[1]]);
+    expect(plan.remove).toHaveLength(1);
+  });
 
   it('lets the event loop turn, and without a size limit reads only recordings that it removes', async () => {
     const { store, looked, gone } = storeOf();
@@ -303,6 +380,79 @@ describe('retention of a recorder', () => {
     expect(report.findings.filter(({ severity }) => severity === 'fault')).toEqual([]);
     expect(report.removed).toBe(3);
     expect(one!.id).not.toBe(two!.id);
+  });
+});
+
+describe('a removal that fails', () => {
+  const later = { now: () => Date.now() + 10 * 86_400_000, monotonic: () => performance.now() };
+  const retention = { maxAgeMs: 86_400_000 };
+
+  it('keeps the recording listed, and the next run removes all its files', async () => {
+    await using rig = await createRig();
+    await uploadWhole(rig.recorder, `${HEADER}{"kind":"stream","name":"stderr"}\n[1,"o","x"]\n`);
+    const [{ key = '' } = {}] = await rig.list();
+    await rig.recorder.close();
+    const sidecar = join(rig.directory, key.replace(/cast$/, 'json'));
+    await rename(sidecar, `${sidecar}.moved`);
+    await mkdir(sidecar);
+    const store = await createDiskStore(rig.directory);
+    const [listed] = await store.list();
+    await expect(store.remove(listed!.key)).rejects.toMatchObject({ code: 'STORE_FAILED' });
+    expect(await store.list()).toHaveLength(1);
+    await rmdir(sidecar);
+    const keys = [(await holdSigner(rig)).key.public];
+    await using again = await rig.restart({ clock: later, retention, timing: { retentionMs: 10 } });
+    const node = join(rig.directory, 'nGATE1CNTRL');
+    await until(async () =>
+      (await readdir(node)).every((name) => name.endsWith('.moved')) ? true : undefined,
+    );
+    await again.recorder.close();
+    const report = await verifyStore({ store, keys, checkpoint: [], nowMs: Date.now() });
+    expect(report.verdict).toBe('verified');
+  });
+
+  it('does not excuse a recording that was held afterwards and is missing', async () => {
+    const directory = await mkdtemp(join(tmpdir(), 'retention-'));
+    const disk = await createDiskStore(directory);
+    let isLogged = false;
+    const remove = (): Promise<void> => {
+      isLogged = true;
+      return Promise.reject(new TailcastError('STORE_FAILED', 'EIO'));
+    };
+    await using rig = await createRig({}, directory);
+    await uploadWhole(rig.recorder, HEADER);
+    const [{ id = '' } = {}] = await rig.list();
+    const timing = { retentionMs: 3_600_000 };
+    await using again = await rig.restart({ store: { ...disk, remove }, clock: later, retention, timing });
+    await until(async () => isLogged || undefined);
+    await again.recorder.close();
+    const signer = await holdSigner(again);
+    const verify = () =>
+      verifyStore({ store: disk, keys: [signer.key.public], checkpoint: [], nowMs: later.now() });
+    expect((await verify()).findings.map(({ code }) => code)).toContain('removal-pending');
+    await changeHold(disk, id, { kind: 'held', reason: 'case 17' }, { ...signer, nowMs: later.now() });
+    expect((await verify()).findings.map(({ code }) => code)).not.toContain('removal-pending');
+    await disk.remove((await disk.list())[0]!.key);
+    expect((await verify()).findings).toMatchObject([{ code: 'recording-missing', recording: id }]);
+  });
+
+  it('is a notice, not a fault, if only the cast is left', async () => {
+    await using rig = await createRig();
+    await uploadWhole(rig.recorder, HEADER);
+    const [{ id = '', key = '' } = {}] = await rig.list();
+    await rig.recorder.close();
+    const [store, signer] = [await createDiskStore(rig.directory), await holdSigner(rig)];
+    const verify = () => verifyStore({ store, keys: [signer.key.public], checkpoint: [], nowMs: Date.now() });
+    await rm(join(rig.directory, key.replace(/cast$/, 'json')));
+    expect((await verify()).verdict).toBe('failed');
+    const evidence = await openEvidenceOf(rig);
+    await evidence.removing([{ recording: id, reason: 'age', bytes: 1 }]);
+    await evidence.close();
+    const report = await verify();
+    expect([report.verdict, report.findings.map(({ code }) => code)]).toEqual([
+      'verified',
+      ['removal-pending', 'removal-pending'],
+    ]);
   });
 });
 
