@@ -1,10 +1,22 @@
 import { execFile } from 'node:child_process';
+import { hash } from 'node:crypto';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { describe, expect, it } from 'vitest';
+import {
+  encodeEntry,
+  encodeSegment,
+  hashLine,
+  LOG_FORMAT,
+  logSegmentName,
+  NO_HASH,
+  type LogEvent,
+} from '../../src/tsrecorder/evidence/log-entry.ts';
+import { signBatch } from '../../src/tsrecorder/evidence/signed-batch.ts';
+import { generateSigningKey, type SigningKey } from '../../src/tsrecorder/evidence/signing-key.ts';
 import { buildArchive, type Objects } from './archive.ts';
 import { createMutant, createRandom } from './mutants.ts';
 
@@ -18,7 +30,23 @@ const KINDS = [
   'swapSessions',
   'copySession',
   'relinkLog',
+  'rollBackLog',
+  'deleteEverythingOfALog',
 ] as const;
+
+/** Returns the segment of a new log with these entries. */
+function logOf(events: readonly LogEvent[], signer: SigningKey): readonly [string, Buffer] {
+  const log = 'f'.repeat(32);
+  const open = { kind: 'open', format: LOG_FORMAT, log, key: signer.public.raw } as const;
+  let prev = NO_HASH;
+  const lines = [open, ...events].map((event, n) => {
+    const line = encodeEntry({ n, prev, time: '2026-07-29T12:00:00.000Z', event });
+    prev = hashLine(line);
+    return line;
+  });
+  const segment = encodeSegment(lines, { log, n: events.length, hash: prev }, signer);
+  return [logSegmentName(log, 0), Buffer.from(segment)];
+}
 
 describe('docs/verify.py', () => {
   it('agrees with ours', async (context) => {
@@ -41,13 +69,57 @@ describe('docs/verify.py', () => {
         (error: { stdout: string; stderr: string }) => `FAILED ${error.stdout}${error.stderr}`,
       );
     };
-    expect(await verify('intact', archive.objects, keys)).toBe('no faults\n');
-    expect(await verify('intact', archive.objects, [])).toBe('no faults\n');
+    const noFaults = /^no faults\nnot checked: /;
+    expect(await verify('intact', archive.objects, keys)).toMatch(noFaults);
+    expect(await verify('intact', archive.objects, [])).toMatch(/^FAILED unverified: /);
+    expect(await verify('empty', new Map([['x', Buffer.from('')]]), keys)).toMatch(/^FAILED unverified: /);
     expect(await verify('intact', archive.objects, keys.slice(1))).toMatch('is not signed');
     const random = createRandom(5);
     for (const kind of KINDS) {
       const mutant = createMutant(archive, kind, random) ?? createMutant(archive, kind, random)!;
       expect(await verify(kind, mutant.objects, keys), mutant.name).toMatch(/^FAILED/);
+    }
+    const signer = generateSigningKey();
+    const grow = (name: string, events: readonly LogEvent[], more: Objects = new Map()): Promise<string> =>
+      verify(name, new Map([logOf(events, signer), ...more]), [signer.public.raw]);
+    const present = 'nGATE1CNTRL_2026-07-29T11:50:50.000000000Z';
+    const seal = { bytes: 1, blockBytes: 4096, chain: NO_HASH };
+    const session = 'a'.repeat(32);
+    const end = { kind: 'end', start: 0, recording: present, session, cast: seal } as const;
+    const hold = {
+      kind: 'held',
+      recording: present,
+      at: '2026-07-29T11:50:50.000Z',
+      reason: 'case 17',
+    } as const;
+    const removal = { kind: 'removed', recording: present, reason: 'age', bytes: 1 } as const;
+    const batch = Buffer.from('{"a":1}\n');
+    const file = 'events/2026-07-29/2026-07-29T10:44:41.000000001Z_0123.ndjson';
+    const document = {
+      kind: 'document',
+      name: file,
+      bytes: batch.length,
+      sha256: hash('sha256', batch),
+    } as const;
+    expect(await grow('document', [document], new Map([[file, batch]]))).toMatch(noFaults);
+    expect(await grow('changed', [document], new Map([[file, Buffer.from('{"a":2}\n')]]))).toMatch(
+      'is missing or',
+    );
+    expect(await grow('lost', [document])).toMatch('is missing or changed');
+    const gone = { kind: 'documentRemoved', name: file, reason: 'age' } as const;
+    expect(await grow('removed', [document, gone])).toMatch(noFaults);
+    const signed = Buffer.from(signBatch(file, batch, signer));
+    expect(await grow('unlogged', [], new Map([[file, signed]]))).toMatch(noFaults);
+    expect(
+      await grow('forged', [], new Map([[file, Buffer.from(signBatch(file, batch, generateSigningKey()))]])),
+    ).toMatch('is not signed');
+    expect(await grow('held', [hold, removal])).toMatch('was removed while it was held');
+    for (const [name, events, expected] of [
+      ['excused', [removal], noFaults],
+      ['unverified', [{ ...removal, reason: 'unverified' }], 'is missing'],
+      ['cancelled', [removal, hold], 'is missing'],
+    ] as const) {
+      expect(await grow(name, [end, ...events]), name).toMatch(expected);
     }
     await rm(root, { recursive: true });
   });
