@@ -26,7 +26,7 @@ import {
 } from './log-entry.ts';
 import type { LoggedHold } from './holds.ts';
 import { LogJournal, type OpenStart } from './log-journal.ts';
-import { OtherLogs, readText, signedHead } from './other-logs.ts';
+import { OtherLogs, readSegmentText, signedHead } from './other-logs.ts';
 import { keysById, type PublicKey, type SigningKey } from './signing-key.ts';
 
 export interface EvidenceLogOptions {
@@ -350,7 +350,7 @@ export class EvidenceLog {
       const { n } = this.#journal.base;
       if (!ours.some(({ first }) => first === n)) break;
       const name = logSegmentName(this.id, n);
-      const text = await readText(this.#options.store, name);
+      const text = await readSegmentText(this.#options.store, name);
       const { lines, signature } = parseSegment(text ?? '');
       if (!this.#isOwnSegment(n, lines, signature)) {
         this.#options.log.error({ log: this.id, name }, 'a segment without our signature is replaced');
@@ -405,7 +405,7 @@ export class EvidenceLog {
   }
 
   async #headIn(name: string): Promise<SegmentSignature | undefined> {
-    return parseSegment((await readText(this.#options.store, name)) ?? '').signature;
+    return parseSegment((await readSegmentText(this.#options.store, name)) ?? '').signature;
   }
 }
 
@@ -421,7 +421,7 @@ async function readPublished(
 ): Promise<readonly string[]> {
   // Read the tail before listing the segments. If a segment is published between the two reads, it contains the entries
   // of the tail.
-  const tail = await readText(store, tailName(log));
+  const tail = await readSegmentText(store, tailName(log));
   const names = await store.listDocuments(segmentPrefix(log));
   const firsts = new Set(names.map((name) => parseSegmentName(name)?.first));
   const found: string[] = [];
@@ -430,7 +430,7 @@ async function readPublished(
     // Read only segments without a gap before them, because other programs can add any number of segments.
     const next = base.n + found.length;
     isTail = !firsts.delete(next);
-    const text = isTail ? tail : await readText(store, logSegmentName(log, next));
+    const text = isTail ? tail : await readSegmentText(store, logSegmentName(log, next));
     const { lines, signature } = parseSegment(text ?? '');
     const fresh = lines.filter((line) => (parseEntry(line)?.n ?? -1) >= base.n + found.length);
     let end = last;

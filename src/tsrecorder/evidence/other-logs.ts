@@ -1,7 +1,7 @@
 /**
- * Finds the newest signed entries in the evidence logs of other recorders. Anyone with write access to the store can add
- * segments, so the number of reads is limited, and unsigned segments cannot hide signed segments: the segment after
- * the last known entry has a predictable name.
+ * Finds the newest signed entries in the evidence logs of other recorders. Anyone with write access to the store can
+ * add segments, so the number of reads is limited. Unsigned segments cannot hide signed segments, because the segment
+ * after the last known entry has a predictable name.
  */
 import { randomInt } from 'node:crypto';
 import type { Logger } from '../../observe/logger.ts';
@@ -136,7 +136,7 @@ export class OtherLogs {
 
   async #read({ name, log, first }: Segment): Promise<LogHead | undefined> {
     this.#readsLeft -= 1;
-    const { signature } = parseSegment((await readText(this.#options.store, name)) ?? '');
+    const { signature } = parseSegment((await readSegmentText(this.#options.store, name)) ?? '');
     const head = signedHead(signature, this.#options.keys);
     // Ignore a signed segment that was copied to another name: it would hide newer segments.
     if (head?.log === log && head.n >= first) return head;
@@ -189,7 +189,7 @@ export function signedHead(
 }
 
 /** Reads a segment or tail. @returns undefined if the object is missing, or larger than any segment of a recorder */
-export async function readText(
+export async function readSegmentText(
   store: Pick<DocumentStore, 'readDocument'>,
   name: string,
 ): Promise<string | undefined> {

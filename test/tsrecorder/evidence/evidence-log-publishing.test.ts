@@ -109,7 +109,7 @@ describe('an evidence log', () => {
     expect(await bench.published(log.id)).toEqual(['open', 'documentRemoved']);
   });
 
-  it('reads a bounded number of segments of unknown logs before it publishes, and each of them before any again', async () => {
+  it('reads a bounded number of segments of unknown logs before it publishes, in turn', async () => {
     const bench = await createBench();
     for (let count = 0; count < 700; count++)
       await bench.store.putDocument(
