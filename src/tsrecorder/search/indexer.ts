@@ -88,7 +88,8 @@ export class Indexer {
   #hasCompared = false;
   readonly #closing = new AbortController();
   #wake = Promise.withResolvers<void>();
-  #idle = Promise.withResolvers<void>();
+  /** Set while a caller of `settled` waits. */
+  #idle: PromiseWithResolvers<void> | undefined;
   readonly #timer: NodeJS.Timeout;
   readonly #running: Promise<void>;
 
@@ -116,7 +117,6 @@ export class Indexer {
   stored(id: string, owner?: string): void {
     const key = parseRecordingId(id);
     if (key === undefined) return;
-    this.#idle = Promise.withResolvers();
     this.#fresh.add(id, owner ?? key.nodeId);
     this.#pending.add(id);
     this.#wake.resolve();
@@ -129,7 +129,6 @@ export class Indexer {
 
   /** Reports removed recordings. The indexer then erases these recordings from the index. */
   removed(ids: readonly string[]): void {
-    this.#idle = Promise.withResolvers();
     for (const id of ids) this.#removals.add(id);
     this.#wake.resolve();
   }
@@ -171,6 +170,8 @@ export class Indexer {
 
   /** Resolves when the index is up to date. */
   settled(): Promise<void> {
+    this.#idle ??= Promise.withResolvers();
+    this.#wake.resolve();
     return this.#idle.promise;
   }
 
@@ -247,7 +248,8 @@ export class Indexer {
       return;
     }
     if (this.#fresh.size > 0 || this.#removals.size > 0) return;
-    this.#idle.resolve();
+    this.#idle?.resolve();
+    this.#idle = undefined;
     // Do one step at a time, so that running sessions wait for one step at most.
     if (await index.ask('tidy', null)) return;
     await this.#wake.promise;

@@ -465,6 +465,18 @@ describe('an indexer', () => {
     expect(progress.sessions).toBe(3);
   });
 
+  it('is settled also if a recording was stored while somebody waited', async () => {
+    const { rig, ids } = await storeWith('alpha', 'beta');
+    const index = new FakeIndex();
+    const indexer = await open(rig, async () => index);
+    const settled = indexer.settled();
+    for (const id of ids) indexer.stored(id);
+    indexer.removed([]);
+    await settled;
+    expect(indexer.pending()?.size).toBe(0);
+    await indexer.settled();
+  });
+
   it('tries again if no process can be started', async () => {
     const { rig } = await storeWith('alpha');
     const index = new FakeIndex();
