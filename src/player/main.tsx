@@ -9,11 +9,15 @@ import './style.css';
 applyTheme();
 const root = document.getElementById('app');
 if (root !== null) {
-  root.replaceChildren();
-  render(
-    <Recorder.Provider value={{ ask, exportRecording: (...wanted) => exportRecording(ask, ...wanted) }}>
-      <App />
-    </Recorder.Provider>,
-    root,
-  );
+  // Render after the evaluation of the script. A request that starts during the evaluation makes V8 parse the script
+  // again, to find the line that started the request.
+  queueMicrotask(() => {
+    root.replaceChildren();
+    render(
+      <Recorder.Provider value={{ ask, exportRecording: (...wanted) => exportRecording(ask, ...wanted) }}>
+        <App />
+      </Recorder.Provider>,
+      root,
+    );
+  });
 }

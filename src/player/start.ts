@@ -4,9 +4,12 @@ import { loadPlayerViews } from './load-player-views.ts';
 import { parseRoute } from './route.ts';
 
 const { ask, askFirst } = createFirstRequests((path, options) => fetch(path, options));
-const route = parseRoute(location.hash);
-askFirst(route);
-// the view reports the error
-if (route.view !== 'list') loadPlayerViews().catch(() => undefined);
+// `main.tsx` explains why this code runs after the evaluation of the script. It still runs before the rendering.
+queueMicrotask(() => {
+  const route = parseRoute(location.hash);
+  askFirst(route);
+  // the view reports the error
+  if (route.view !== 'list') loadPlayerViews().catch(() => undefined);
+});
 
 export { ask };
