@@ -3,7 +3,14 @@
  * event omits a body that cannot be parsed. Pure.
  */
 import type { RequestInfo } from '../kube/request-info.ts';
-import { showWords } from '../secrets.ts';
+import {
+  isInterpreter,
+  mayBeCommand,
+  showWords,
+  spend,
+  TooManySecretsError,
+  type SecretWork,
+} from '../secrets.ts';
 import { CONTAINER_MEMBERS, keptOfBody, type Shape } from './kept-fields.ts';
 
 const REDACTED = '[redacted by tailcast]';
@@ -19,7 +26,20 @@ export interface RedactedBody {
 /** Facts about the redacted parts of a body. */
 interface Findings {
   hidesCommand: boolean;
+  readonly work: SecretWork;
+  /** Literal environment values, by name, that the event omits; undefined if they are unknown. */
+  literals: ReadonlyMap<string, string> | undefined;
 }
+
+/** Returns the limit of the work on one request. The work takes about 20 ms. */
+export function createRedactionWork(): SecretWork {
+  return { left: 4e6 };
+}
+
+/** Units of a value in the body. */
+const VALUE_UNITS = 100;
+const CONTAINER_UNITS = 400;
+const OPERATION_UNITS = 1000;
 
 /**
  * Returns the parts of a body that an event may contain.
@@ -28,7 +48,12 @@ interface Findings {
  * differently.
  * @param truncated true if `body` is only the beginning of the request body
  */
-export function redactBody(info: RequestInfo, body: Uint8Array, truncated: boolean): RedactedBody {
+export function redactBody(
+  info: RequestInfo,
+  body: Uint8Array,
+  truncated: boolean,
+  work: SecretWork = createRedactionWork(),
+): RedactedBody {
   const shape = keptOfBody(info);
   if (shape === undefined) return { body: NOTHING };
   if (truncated) return { body: NOTHING, unread: `it is longer than ${body.length} bytes` };
@@ -37,24 +62,40 @@ export function redactBody(info: RequestInfo, body: Uint8Array, truncated: boole
     return { body: NOTHING, unread: 'it is protobuf' };
   try {
     const text = new TextDecoder('utf-8', { fatal: true }).decode(body);
+    const colons = countColons(text);
+    spend(work, 2 * colons * VALUE_UNITS);
     const json: unknown = JSON.parse(text);
-    if (countMembers(json) !== countColons(text)) return { body: NOTHING, unread: 'a member is repeated' };
-    if (Array.isArray(json) && json.some((item) => hidesValue(item, shape)))
-      return { body: NOTHING, unread: 'it is a JSON patch that copies or moves a value' };
-    const findings: Findings = { hidesCommand: false };
-    const kept = Array.isArray(json)
-      ? json.map((item) => keepOperation(item, shape, findings))
-      : keep(json, shape, findings);
-    const hasLoneWord = Array.isArray(json) && json.some((item) => hidesWord(item, shape));
-    return {
-      body: new TextEncoder().encode(JSON.stringify(kept)),
-      ...(findings.hidesCommand ? { unread: HIDDEN_COMMAND } : {}),
-      ...(hasLoneWord ? { unread: 'it is a JSON patch of single words; replace the complete list' } : {}),
-    };
-  } catch {
+    if (countMembers(json, work) !== colons) return { body: NOTHING, unread: 'a member is repeated' };
+    return Array.isArray(json) ? redactPatch(json, shape, work) : redactObject(json, shape, work);
+  } catch (error) {
+    if (error instanceof TooManySecretsError) return { body: NOTHING, unread: error.message };
     // The parser throws for invalid JSON and for JSON that is nested too deeply.
     return { body: NOTHING, unread: 'it is not JSON, or nested too deeply' };
   }
+}
+
+function redactObject(json: unknown, shape: Shape, work: SecretWork): RedactedBody {
+  const findings: Findings = { hidesCommand: false, work, literals: new Map() };
+  return redacted(keep(json, shape, findings), findings);
+}
+
+function redactPatch(operations: readonly unknown[], shape: Shape, work: SecretWork): RedactedBody {
+  if (operations.some((item) => hidesValue(item, shape)))
+    return { body: NOTHING, unread: 'it is a JSON patch that copies or moves a value' };
+  const literals = operations.some(writesEnvironment) ? undefined : new Map<string, string>();
+  const findings: Findings = { hidesCommand: false, work, literals };
+  const kept = redacted(
+    operations.map((item) => keepOperation(item, shape, findings)),
+    findings,
+  );
+  return operations.some((item) => hidesWord(item, shape))
+    ? { ...kept, unread: 'it is a JSON patch of single words; replace the complete list' }
+    : kept;
+}
+
+function redacted(kept: unknown, { hidesCommand }: Findings): RedactedBody {
+  const body = new TextEncoder().encode(JSON.stringify(kept));
+  return hidesCommand ? { body, unread: HIDDEN_COMMAND } : { body };
 }
 
 const HIDDEN_COMMAND =
@@ -82,16 +123,18 @@ function countColons(text: string): number {
   return count;
 }
 
-function countMembers(json: unknown): number {
+function countMembers(json: unknown, work: SecretWork): number {
   if (typeof json !== 'object' || json === null) return 0;
+  if (Array.isArray(json)) spend(work, (1 + json.length) * VALUE_UNITS);
   const values: readonly unknown[] = Object.values(json);
   return values.reduce<number>(
-    (count, value) => count + countMembers(value),
+    (count, value) => count + countMembers(value, work),
     Array.isArray(json) ? 0 : values.length,
   );
 }
 
 function keep(json: unknown, shape: Shape | undefined, findings: Findings): unknown {
+  spend(findings.work, VALUE_UNITS);
   if (json === null || shape === 'all') return json;
   if (shape === undefined) return REDACTED;
   if (shape === 'words') return wordsOf(json, findings);
@@ -103,9 +146,15 @@ function keep(json: unknown, shape: Shape | undefined, findings: Findings): unkn
       ? json.map((item) => keep(item, shape.each, findings))
       : mapMembers(json, (_, value) => keep(value, shape.each, findings));
   }
-  const words =
-    shape.fields['args'] === 'words' && !Array.isArray(json) ? keepContainer({ ...json }, findings) : {};
-  return mapMembers(json, (name, value) => words[name] ?? keep(value, memberOf(shape, name), findings));
+  if (shape.fields['args'] !== 'words' || Array.isArray(json))
+    return mapMembers(json, (name, value) => keep(value, memberOf(shape, name), findings));
+  const container = { ...json };
+  const before = findings.literals;
+  findings.literals = literalsOf(container);
+  const words = keepContainer(container, findings);
+  const kept = mapMembers(json, (name, value) => words[name] ?? keep(value, memberOf(shape, name), findings));
+  findings.literals = before;
+  return kept;
 }
 
 /**
@@ -116,10 +165,15 @@ function keepContainer(
   container: Readonly<Record<string, unknown>>,
   findings: Findings,
 ): Readonly<Record<string, unknown>> {
+  spend(findings.work, CONTAINER_UNITS);
   const { image, command, args } = container;
+  if (command === undefined && args === undefined) return {};
   const before = isString(image) ? [image] : [];
   const words = isWords(command) ? [...before, ...command] : before;
-  const shown = shownWords(isWords(args) ? [...words, ...args] : words, findings);
+  const complete = isWords(args) ? [...words, ...args] : words;
+  // without a command, the image determines the program
+  const run = complete.slice(words.length > before.length ? before.length : 0);
+  const shown = shownWords(complete, findings, run);
   return {
     ...(isWords(command) ? { command: shown.slice(before.length, words.length) } : {}),
     ...(isWords(args) ? { args: shown.slice(words.length) } : {}),
@@ -128,6 +182,7 @@ function keepContainer(
 
 /** Keeps the containers of pods at any depth of the JSON, and all field names of the JSON objects around them. */
 function keepContainers(json: unknown, findings: Findings): unknown {
+  spend(findings.work, VALUE_UNITS);
   if (typeof json !== 'object' || json === null) return REDACTED;
   const kept = Array.isArray(json)
     ? json.map((item) => keepContainers(item, findings))
@@ -147,6 +202,7 @@ function keepContainers(json: unknown, findings: Findings): unknown {
  * the operation is redacted like that field.
  */
 function keepOperation(operation: unknown, shape: Shape, findings: Findings): unknown {
+  spend(findings.work, OPERATION_UNITS);
   return mapMembers(operation, (name, value) => {
     if (name === 'op' || name === 'path' || name === 'from')
       return typeof value === 'string' ? value : REDACTED;
@@ -213,10 +269,55 @@ function wordsOf(value: unknown, findings: Findings): unknown {
   return isWords(value) ? shownWords(value, findings) : REDACTED;
 }
 
-function shownWords(words: readonly string[], findings: Findings): readonly string[] {
-  const shown = showWords(words);
-  findings.hidesCommand ||= shown.hidesCommand;
+/** @param run the program and its arguments */
+function shownWords(words: readonly string[], findings: Findings, run = words): readonly string[] {
+  const isInterpreted = run.some(isInterpreter);
+  const shown = showWords(words, findings.work, isInterpreted);
+  findings.hidesCommand ||=
+    shown.hidesCommand || run.some((word, at) => hidesVariable(word, findings, at === 0 || isInterpreted));
   return shown.words;
+}
+
+/**
+ * Returns true if a word contains a variable that the kubelet replaces with text that the event omits and that may be a
+ * command.
+ */
+function hidesVariable(word: string, { literals }: Findings, isInterpreted: boolean): boolean {
+  let at = word.indexOf('$');
+  while (at >= 0) {
+    const close = word[at + 1] === '(' ? word.indexOf(')', at) : at + (word[at + 1] === '$' ? 1 : 0);
+    if (close < 0) return false;
+    if (word[at + 1] === '(') {
+      if (literals === undefined) return true;
+      const literal = literals.get(word.slice(at + 2, close));
+      if (literal !== undefined && (isInterpreted || mayBeCommand(literal, false))) return true;
+    }
+    at = word.indexOf('$', close + 1);
+  }
+  return false;
+}
+
+/** Returns the literal environment values of a container by name. */
+function literalsOf({ env }: Readonly<Record<string, unknown>>): ReadonlyMap<string, string> {
+  const literals = new Map<string, string>();
+  const items: readonly unknown[] = Array.isArray(env) ? env : [];
+  for (const item of items) {
+    if (typeof item !== 'object' || item === null) continue;
+    const name: unknown = Reflect.get(item, 'name');
+    const value: unknown = Reflect.get(item, 'value');
+    if (!isString(name) || !isString(value) || value === '') continue;
+    const other = literals.get(name);
+    // if the name is repeated, the text contains a space and therefore may be a command
+    literals.set(name, other === undefined ? value : `${other.slice(0, 1)} ${value}`);
+  }
+  return literals;
+}
+
+/** Returns true if an operation of a JSON patch may write environment variables of a container. */
+function writesEnvironment(operation: unknown): boolean {
+  if (typeof operation !== 'object' || operation === null) return false;
+  const path: unknown = Reflect.get(operation, 'path');
+  return isString(path) && /\/env(?:\/|$)/.test(path);
 }
 
 /**

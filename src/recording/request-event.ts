@@ -5,19 +5,27 @@
  * The gateway tries the recorders in order until one stores the event. If none does and recording is enforced, the
  * gateway refuses the request. If recording is not enforced, it logs the failure and forwards the request.
  */
+import { setImmediate } from 'node:timers/promises';
 import { errorText, TailcastError } from '../errors.ts';
 import { queryValues, type Target } from '../kube/canonical-target.ts';
 import type { RequestInfo } from '../kube/request-info.ts';
 import type { Events } from '../observe/events.ts';
-import { replaceSecrets, replaceSecretWords, SECRET } from '../secrets.ts';
+import {
+  replaceSecrets,
+  replaceSecretWords,
+  SECRET,
+  TooManySecretsError,
+  type SecretWork,
+} from '../secrets.ts';
 import type { Identity } from '../tailnet/identity.ts';
 import { encodeApiRequestEvent, type ApiRequestEvent } from '../wire/recorder-api/api-event.ts';
+import { createLimiter } from '../async/limiter.ts';
 import { withTimeout } from '../async/with-timeout.ts';
 import type { EventPoster } from './event-poster.ts';
 import { findRecorders, type NamedRecorders, type RecorderDirectory } from './find-recorders.ts';
 import type { RecordingPolicy } from './policy.ts';
 import { keptParameters } from './kept-fields.ts';
-import { redactBody } from './redact-body.ts';
+import { createRedactionWork, redactBody } from './redact-body.ts';
 
 /** A request that may cause an event. */
 export interface ApiRequest {
@@ -59,6 +67,9 @@ export interface RequestEventLimits {
 
 export const REQUEST_EVENT_LIMITS: RequestEventLimits = { maxBodyBytes: 256 * 1024, timeoutMs: 15_000 };
 
+/** Units of work after which other requests continue; about 2 ms. */
+const UNITS_PER_TURN = 400_000;
+
 export type RequestEvents = ReturnType<typeof createRequestEvents>;
 
 export function createRequestEvents(deps: RequestEventsDeps) {
@@ -68,6 +79,7 @@ export function createRequestEvents(deps: RequestEventsDeps) {
     withTimeout(limits.timeoutMs, 'telling a recorder', never, (signal) =>
       deliver(deps, recording, line, signal),
     );
+  const describe = createDescriber(deps, limits.maxBodyBytes);
   return {
     /**
      * Sends an event of another type. Resolves immediately if the grants name no recorder.
@@ -87,7 +99,8 @@ export function createRequestEvents(deps: RequestEventsDeps) {
     async record(request: ApiRequest): Promise<void> {
       const { recording, id, identity, event, isBodyRequired } = request.admission;
       if (recording.mode === 'off' || !(event ?? recording.events)) return;
-      const described = describe(request, deps.unixMs(), limits.maxBodyBytes);
+      const user = identity.kind === 'user' ? identity.login : identity.nodeName;
+      const described = await describe(request, user);
       if (isBodyRequired === true && described.bodyUnread !== undefined) {
         throw new TailcastError(
           'POLICY_REFUSED',
@@ -99,7 +112,6 @@ export function createRequestEvents(deps: RequestEventsDeps) {
         await post(recording, encodeApiRequestEvent(described));
       } catch (error) {
         const reason = errorText(error);
-        const user = identity.kind === 'user' ? identity.login : identity.nodeName;
         deps.events.apiEventFailed({ id, mode: recording.mode, reason, user });
         if (recording.mode === 'failClosed') {
           throw new TailcastError('RECORDING_REQUIRED', reason, { cause: error });
@@ -109,21 +121,65 @@ export function createRequestEvents(deps: RequestEventsDeps) {
   };
 }
 
+/**
+ * Returns a function that describes one request at a time, in turns of the users, and yields to the event loop between
+ * the requests.
+ */
+function createDescriber({ unixMs }: Pick<RequestEventsDeps, 'unixMs'>, maxBodyBytes: number) {
+  const limiter = createLimiter({ maxActive: 1 });
+  let units = 0;
+  return (request: ApiRequest, user: string): Promise<ApiRequestEvent> =>
+    limiter.run(
+      async () => {
+        const work = createRedactionWork();
+        const { left } = work;
+        try {
+          return eventOf(request, unixMs(), maxBodyBytes, work);
+        } finally {
+          units += left - Math.max(0, work.left);
+          if (units > UNITS_PER_TURN) {
+            units = 0;
+            await setImmediate();
+          }
+        }
+      },
+      undefined,
+      user,
+    );
+}
+
 /** Query parameters that contain the words of a command: for the API server, and for a kubelet. */
 const COMMAND_PARAMETERS = ['command', 'cmd'];
 
 /** Returns the query without possible secrets. A query without secrets is not changed. */
-function withoutSecrets(query: Target['query'], kept: ReadonlySet<string> | 'all'): Target['query'] {
+function withoutSecrets(
+  query: Target['query'],
+  kept: ReadonlySet<string> | 'all',
+  work: SecretWork,
+): Target['query'] {
   const commands = new Map(
-    COMMAND_PARAMETERS.map((name) => [name, replaceSecretWords(queryValues(query, name)).values()]),
+    COMMAND_PARAMETERS.map((name) => [name, replaceSecretWords(queryValues(query, name), work).values()]),
   );
   const shown = query.map(([name, value]): [string, string] => {
     const word = commands.get(name)?.next().value;
     if (word !== undefined) return [name, word];
     const isSecret = kept !== 'all' && !kept.has(name);
-    return [name, isSecret || replaceSecrets(`${name}=${value}`) !== `${name}=${value}` ? SECRET : value];
+    return [
+      name,
+      isSecret || replaceSecrets(`${name}=${value}`, work) !== `${name}=${value}` ? SECRET : value,
+    ];
   });
   return shown.every(([, value], at) => value === query[at]?.[1]) ? query : shown;
+}
+
+/** @throws TailcastError `POLICY_REFUSED` */
+function queryOfEvent(...[query, kept, work]: Parameters<typeof withoutSecrets>): Target['query'] {
+  try {
+    return withoutSecrets(query, kept, work);
+  } catch (error) {
+    if (!(error instanceof TooManySecretsError)) throw error;
+    throw new TailcastError('POLICY_REFUSED', `the query of this request has ${error.message}`);
+  }
 }
 
 function encodeQuery(query: Target['query']): string {
@@ -155,13 +211,20 @@ async function deliver(
   throw new Error(failures.join('; '));
 }
 
-function describe(request: ApiRequest, unixMs: number, maxBodyBytes: number): ApiRequestEvent {
+/** @throws TailcastError `POLICY_REFUSED` if the query needs too much work */
+function eventOf(
+  request: ApiRequest,
+  unixMs: number,
+  maxBodyBytes: number,
+  work: SecretWork,
+): ApiRequestEvent {
   const { target, info, identity, elevation, cluster } = request.admission;
   const begin = request.body.subarray(0, maxBodyBytes);
   const truncated = request.bodyTruncated || begin.length < request.body.length;
-  const { body, unread } = redactBody(info, begin, truncated);
   const kept = keptParameters(info);
-  const query = kept === undefined ? undefined : withoutSecrets(target.query, kept);
+  const query = kept === undefined ? undefined : queryOfEvent(target.query, kept, work);
+  // after the query, because a body that needs too much work is omitted, but such a query is refused
+  const { body, unread } = redactBody(info, begin, truncated, work);
   return {
     timestamp: Math.floor(unixMs / 1000),
     userAgent: request.userAgent,

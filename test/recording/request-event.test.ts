@@ -366,19 +366,127 @@ describe('the body of an event', () => {
     ['a shell splits at a variable', 'sh', '-c', 'env TOKEN=abcd${IFS}touch${IFS}/tmp/x'],
     ['a shell splits at a variable without braces', 'sh', '-c', 'env TOKEN=abcd$IFS"/tmp/x"'],
     ['a shell decodes', 'sh', '-c', "eval TOKEN=abcd$'\\x3b'reboot"],
+    ['a shell decodes from base64', 'sh', '-c', 'echo $2 | base64 -d | sh', 'x', '--token', 'cmVib290'],
+    ['a shell runs by name', 'sh', '-c', '"$@"', '--password', '/data/run'],
+    ['a shell runs from a variable', 'sh', '-c', 'TOKEN=/data/run; $TOKEN'],
+    ['a shell in a redacted word runs', 'tini', '--password', '/bin/sh', '/data/run'],
+    ['env runs', '/usr/bin/env', '-u', '--token', '/data/run'],
+    ['looks like a replaced word', 'sh', '-c', '[secret]'],
     ['Python calls', 'python3', '-c', 'password=exec((0x70).to_bytes(1).decode())'],
   ])('is unread if a secret may be a command that %s', (_what, ...command) => {
     expect(unreadOf(...command)).toContain('may contain a command');
   });
 
   it.each([
-    ['a password', 'sh', '-c', 'env TOKEN=abcd-efgh app'],
+    ['a password', 'app', '--token=abcd-efgh'],
     ['a variable', 'sh', '-c', 'app --token ${TOKEN}'],
     ['a variable without braces', 'sh', '-c', 'PASSWORD=$TOKEN app'],
     ['a quoted variable', 'sh', '-c', 'app --password "$PASSWORD"'],
     ['a variable of Kubernetes', 'app', '--password=$(PASSWORD)'],
   ])('is read if a secret is %s', (_what, ...command) => {
     expect(unreadOf(...command)).toBeUndefined();
+  });
+
+  const environment = (value: string): unknown => [{ name: 'RUN', value }];
+  it.each([
+    ['a shell runs it', { command: ['sh', '-c', '$(RUN)'], env: environment('/data/run') }, true],
+    ['it is the program', { command: ['$(RUN)'], env: environment('/data/run') }, true],
+    ['it is the program of the image', { args: ['$(RUN)'], env: environment('/data/run') }, true],
+    ['it has spaces', { args: ['app', '--run=$(RUN)'], env: environment('touch /tmp/x') }, true],
+    ['it is a shell', { command: ['tini', '$(RUN)', '/data/run'], env: environment('/bin/sh') }, true],
+    [
+      'a probe runs it',
+      { env: environment('/data/run'), livenessProbe: { exec: { command: ['$(RUN)'] } } },
+      true,
+    ],
+    ['the image is a shell', { image: 'docker.io/bash:5', args: ['-c', '$1', '--token', 'a'] }, true],
+    ['the command is not a shell', { image: 'busybox', command: ['app', '--token', 'a'] }, false],
+    ['it is an option', { command: ['app', '--data=$(RUN)'], env: environment('/data') }, false],
+    ['it is escaped', { command: ['sh', '-c', '$$(RUN)'], env: environment('/data/run') }, false],
+    ['it has no value', { command: ['sh', '-c', '$(RUN)'], env: [{ name: 'RUN' }] }, false],
+    ['it is another variable', { command: ['sh', '-c', '$(date)'], env: environment('/data/run') }, false],
+  ])('of a container may hide a command because of a variable: %s', (_what, container, isHidden) => {
+    const info = parseRequestInfo('POST', parseTarget('/api/v1/namespaces/n/pods'));
+    const body = utf8(JSON.stringify({ spec: { containers: [container] } }));
+    expect(redactBody(info, body, false).unread !== undefined).toBe(isHidden);
+  });
+
+  it('of a JSON patch that writes an environment and refers to it may hide a command', () => {
+    const info = parseRequestInfo('PATCH', parseTarget('/api/v1/namespaces/n/pods/p'));
+    const unread = (path: string): string | undefined => {
+      const patch = [
+        { op: 'add', path, value: { name: 'RUN', value: '/data/run' } },
+        { op: 'add', path: '/spec/containers/0/command', value: ['app', '$(RUN)'] },
+      ];
+      return redactBody(info, utf8(JSON.stringify(patch)), false).unread;
+    };
+    expect(unread('/spec/containers/0/env/-')).toContain('may contain a command');
+    expect(unread('/metadata/labels')).toBeUndefined();
+  });
+
+  it.each([
+    ['containers with secrets', '{"spec":{"containers":[', '{"args":["secret="]}', ']}}'],
+    ['secrets in one container', '{"spec":{"containers":[{"args":[', '"password=12345"', ']}]}}'],
+    ['empty containers', '{"spec":{"containers":[', '{}', ']}}'],
+    ['operations', '[', '{"op":"add","path":"/spec/containers/0/command","value":["token"]}', ']'],
+    ['members', '{"spec":{', '"a":1', '}}'],
+  ])('with many %s needs little CPU, or is omitted', (_, start, item, end) => {
+    const info = parseRequestInfo('POST', parseTarget('/api/v1/namespaces/n/pods'));
+    const items = Array.from({ length: Math.floor(256_000 / (item.length + 1)) }, () => item);
+    const body = utf8(start + items.join(',') + end);
+    const times = Array.from({ length: 3 }, () => {
+      const before = process.cpuUsage();
+      expect(redactBody(info, body, false).unread).toMatch(/too many words/);
+      const { user, system } = process.cpuUsage(before);
+      return (user + system) / 1000;
+    });
+    expect(Math.min(...times)).toBeLessThan(100);
+  });
+
+  it.each([
+    [
+      'a script',
+      [{ command: ['sh', '-c', 'echo "password of the key is needed" | tee /log\n'.repeat(2000)] }],
+    ],
+    [
+      'containers',
+      Array.from({ length: 200 }, () => ({
+        image: 'registry.example/app:1',
+        args: ['--token=abcd', '--key=/etc/tls.key'],
+      })),
+    ],
+  ])('with a long but usual %s is read', (_, containers) => {
+    const info = parseRequestInfo('POST', parseTarget('/api/v1/namespaces/n/pods'));
+    expect(redactBody(info, utf8(JSON.stringify({ spec: { containers } })), false).unread).toBeUndefined();
+  });
+
+  it('that needs much work is described while the requests of other users continue', async () => {
+    const double = await openRecorder();
+    const { events } = setup({}, 256 * 1024);
+    const item = '{"args":["secret="]}';
+    const body = utf8(`{"spec":{"containers":[${Array.from({ length: 12_000 }, () => item).join(',')}]}}`);
+    const finished: string[] = [];
+    const record = async (name: string, identity: Identity): Promise<void> => {
+      const fields = { method: 'POST', target: '/api/v1/namespaces/n/pods', body, identity };
+      await events.record(request([double.address], fields));
+      finished.push(name);
+    };
+    const many = Array.from({ length: 20 }, () => record('many', PERSON));
+    let turns = 0;
+    const count = setInterval(() => (turns += 1));
+    await record('other', { ...PERSON, login: 'other@example.com' });
+    clearInterval(count);
+    expect(finished.length).toBeLessThan(10);
+    expect(turns).toBeGreaterThan(0);
+    await Promise.all(many);
+    expect(double.events).toHaveLength(21);
+  });
+
+  it('of a query that needs too much work refuses the request', async () => {
+    const target = `/api/v1/pods?${'&command=password%3D12345678'.repeat(4000)}`;
+    await expect(setup().events.record(request([], { target }))).rejects.toMatchObject({
+      code: 'POLICY_REFUSED',
+    });
   });
 
   it.each([
@@ -458,7 +566,7 @@ describe('the body of an event', () => {
     [['app', '--password', 'hunter2'], false],
     [['app', '--password=$(PASSWORD)'], false],
     [['sh', '-c', 'mysql -p"$PASSWORD" -e "select 1; select 2" | cat'], false],
-    [['sh', '-c', 'TOKEN="$(cat /run/token)" app; PASSWORD=hunter2 b'], false],
+    [['sh', '-c', 'TOKEN="$(cat /run/token)" app'], false],
     [['sh', '-c', 'ls -l; id | cat'], false],
   ])('with the command %j may hide a command: %j', (command, isHidden) => {
     const info = parseRequestInfo('POST', parseTarget('/api/v1/namespaces/n/pods'));

@@ -1,6 +1,7 @@
 /** Each rule of `src/secrets.ts` reads a line in linear time, even if a program repeats text that matches the rule. */
 import { expect, it } from 'vitest';
-import { replaceSecrets, replaceSecretWords, SECRET_RULES } from '../../src/secrets.ts';
+import { SECRET_RULES } from '../../src/secret-rules.ts';
+import { replaceSecrets, replaceSecretWords } from '../../src/secrets.ts';
 import { sampleOf } from '../support/pattern-samples.ts';
 import { createRandom, runSeed, type Random } from '../support/random.ts';
 
