@@ -90,11 +90,11 @@ const canonicalTarget: FuzzTarget = {
     const info = parseRequestInfo('GET', target);
     parseExecOptions(target);
     const { value: plain, refused: policy } = attempt(
-      () => classifyRequest(info, { upgrade: false }),
+      () => classifyRequest(info, { upgrade: false, method: 'GET' }),
       refusal,
     );
     if (policy !== undefined) return policy;
-    const upgraded = classifyRequest(info, { upgrade: true });
+    const upgraded = classifyRequest(info, { upgrade: true, method: 'GET' });
     ensure(!NEVER_UPGRADED.has(upgraded), 'an upgrade is called plain');
     const isExec = info.isResourceRequest && info.subresource === 'exec';
     ensure((upgraded === 'exec') === isExec, 'an exec is called something else, or the other way around');

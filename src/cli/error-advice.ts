@@ -33,7 +33,7 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   HEADERS_TOO_LARGE: 'Send fewer or shorter headers. A proxy in front of the gateway may add headers.',
   TARGET_TOO_LONG:
     'Send shorter selectors, or a shorter command in `kubectl exec`. The limit is 256 KiB for the target and 16 ' +
-    'KiB for its path.',
+    'KiB for its path or selectors.',
   REQUEST_MALFORMED: 'Check the client and proxies in front of the gateway.',
   REQUEST_TIMEOUT: 'The client or the network is too slow. Retry the request.',
   NOT_FOUND: 'Check the URL.',

@@ -41,7 +41,7 @@ export function explainRequest({ method, target: raw, upgrade, file }: ExplainOp
   try {
     const target = parseTarget(raw);
     const info = parseRequestInfo(method, target);
-    const requestClass = classifyRequest(info, { upgrade });
+    const requestClass = classifyRequest(info, { upgrade, method });
     const policyClass = policyClassOf({ requestClass, info, target, upgrade });
     const lines = [asked, `  read as   ${readAs(info)}`];
     if (policyClass === undefined) {

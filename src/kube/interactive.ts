@@ -51,9 +51,14 @@ export type RequestClass =
 
 /**
  * @param request.upgrade true if the client requests any upgrade
- * @throws TailcastError `POLICY_REFUSED` for a path of the form `/api/v1/proxy/…`, which Kubernetes no longer supports
+ * @param request.method the HTTP method as received
+ * @throws TailcastError `POLICY_REFUSED` for a path of the form `/api/v1/proxy/…`, which Kubernetes no longer supports,
+ * and for a write to a path of the form `/api/v1/watch/…`
  */
-export function classifyRequest(info: RequestInfo, request: { readonly upgrade: boolean }): RequestClass {
+export function classifyRequest(
+  info: RequestInfo,
+  request: { readonly upgrade: boolean; readonly method: string },
+): RequestClass {
   if (!info.isResourceRequest) {
     if (request.upgrade) return 'opaqueUpgrade';
     if (info.path.split('/').includes('proxy')) return 'otherProxy';
@@ -64,12 +69,18 @@ export function classifyRequest(info: RequestInfo, request: { readonly upgrade: 
   if (info.verb === 'proxy') {
     throw new TailcastError('POLICY_REFUSED', 'the /proxy/ form before the resource is not served any more');
   }
+  // An extension API server may treat this request as a write.
+  if (info.verb === 'watch' && !WATCH_METHODS.has(request.method)) {
+    throw new TailcastError('POLICY_REFUSED', 'a path with /watch/ before the resource allows only GET');
+  }
   const session = classOfSubresource(info);
   if (session !== undefined) return session;
   if (!request.upgrade) return classOfPlain(info);
   if (!isStream(info)) return 'opaqueUpgrade';
   return isSecretRead(info) ? 'secretRead' : 'streamUpgrade';
 }
+
+const WATCH_METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD']);
 
 /** Paths that kube-apiserver serves and that name no resource, also below the prefix of a cluster. */
 const KUBERNETES_PATH = new RegExp(

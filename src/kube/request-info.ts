@@ -2,11 +2,12 @@
  * Resource, verb and namespace of a request as the API server interprets them. This is a port of
  * `k8s.io/apiserver/pkg/endpoints/request/requestinfo.go` with the prefixes `api` (no group) and `apis`.
  * Authorization, auditing and routing in Kubernetes use the same information. Parsing succeeds for every canonical
- * target.
+ * target with selectors of a usual length.
  *
  * One addition to the original: some servers serve the APIs of several clusters below prefixes (`/clusters/<name>` of
  * kcp, `/k8s/clusters/<id>` of Rancher). The path after the prefix is parsed as a request to that cluster.
  */
+import { TailcastError } from '../errors.ts';
 import { firstQueryValue, queryFlag, type TargetQuery, type Target } from './canonical-target.ts';
 import { isLabelSelector, readFieldSelector, type FieldRequirement } from './selectors.ts';
 
@@ -44,6 +45,7 @@ const VERBS_WITH_SELECTORS: ReadonlySet<string> = new Set(['list', 'watch', 'del
 
 /**
  * @param method the HTTP method as received; methods are case-sensitive
+ * @throws TailcastError `TARGET_TOO_LONG` for long selectors
  */
 export function parseRequestInfo(
   method: string,
@@ -197,13 +199,20 @@ function nameFromSelector(query: TargetQuery): string {
 
 /**
  * Returns the field selector; undefined if any list option is invalid, because Kubernetes then decodes none of them.
+ * @throws TailcastError `TARGET_TOO_LONG`
  */
 function decodeListOptions(query: TargetQuery): readonly FieldRequirement[] | undefined {
   const numbers = [firstQueryValue(query, 'limit'), firstQueryValue(query, 'timeoutSeconds')];
   if (!numbers.every((text) => text === undefined || isInt64(text))) return undefined;
-  if (!isLabelSelector(firstQueryValue(query, 'labelSelector') ?? '')) return undefined;
-  return readFieldSelector(firstQueryValue(query, 'fieldSelector') ?? '');
+  const labels = firstQueryValue(query, 'labelSelector') ?? '';
+  const fields = firstQueryValue(query, 'fieldSelector') ?? '';
+  if (labels.length + fields.length > MAX_SELECTOR_LENGTH)
+    throw new TailcastError('TARGET_TOO_LONG', 'its field selector and label selector are over 16 KiB');
+  return isLabelSelector(labels) ? readFieldSelector(fields) : undefined;
 }
+
+/** Maximum length of the field selector and the label selector together, if the gateway must parse them. */
+const MAX_SELECTOR_LENGTH = 16 * 1024;
 
 const INT64_MAX = 2n ** 63n;
 

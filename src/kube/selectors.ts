@@ -68,6 +68,7 @@ export function isLabelSelector(text: string): boolean {
 
 const END = '';
 const SYMBOLS = new Set(['=', '!', '(', ')', ',', '>', '<']);
+const IDENTIFIER_END = /[\s=!(),><\0]/g;
 const DOUBLE_SYMBOLS = new Set(['==', '!=']);
 
 /** Returns symbols and identifiers in order, then {@link END}. */
@@ -89,7 +90,8 @@ function scanLabelTokens(text: string): readonly string[] {
       if (text[index] === '\0') index++;
     } else {
       const start = index;
-      while (index < text.length && !/[\s=!(),><\0]/.test(text.charAt(index))) index++;
+      IDENTIFIER_END.lastIndex = start;
+      index = IDENTIFIER_END.exec(text)?.index ?? text.length;
       // Go's lexer treats other whitespace as part of an identifier, which makes the identifier invalid.
       if (index === start) return ['\0', END];
       tokens.push(text.slice(start, index));

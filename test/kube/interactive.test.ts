@@ -5,7 +5,7 @@ import { parseRequestInfo } from '../../src/kube/request-info.ts';
 import { rowsOf } from '../support/text-table.ts';
 
 function classOf(method: string, target: string, upgrade: boolean): RequestClass {
-  return classifyRequest(parseRequestInfo(method, parseTarget(target)), { upgrade });
+  return classifyRequest(parseRequestInfo(method, parseTarget(target)), { upgrade, method });
 }
 
 const POD = '/api/v1/namespaces/n/pods/p';
@@ -153,6 +153,13 @@ describe('classifyRequest', () => {
   )('%s', (_name, method = '', target = '', plain, upgraded) => {
     expect(classOf(method, target, false)).toBe(plain);
     expect(classOf(method, target, true)).toBe(upgraded);
+  });
+
+  it.each(['POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'])('D6 refuses %s below /watch/', (method) => {
+    for (const target of ['/apis/x/v1/watch/namespaces/n/things', '/api/v1/watch/namespaces/n/secrets/s'])
+      expect(() => classOf(method, target, false)).toThrow(
+        expect.objectContaining({ code: 'POLICY_REFUSED' }),
+      );
   });
 
   it('D6 refuses the old proxy form', () => {

@@ -227,6 +227,29 @@ describe("RequestInfo of Kubernetes' own cases", () => {
   });
 });
 
+describe('long selectors', () => {
+  it('that must be parsed are refused above 16 KiB', () => {
+    const labels = 'a%20in%20(b),'.repeat(2000);
+    for (const query of [
+      `fieldSelector=${'a=b,'.repeat(63_000)}a=b`,
+      `fieldSelector=a=b&labelSelector=${labels}c`,
+    ])
+      expect(() => infoOf('GET', `/api/v1/pods?${query}`)).toThrow(
+        expect.objectContaining({ code: 'TARGET_TOO_LONG' }),
+      );
+    expect(infoOf('GET', `/api/v1/pods?labelSelector=${labels}c`)).toMatchObject({ verb: 'list' });
+  });
+
+  it.each(['a,!a,', 'a=b,', '!a,', 'a%20in%20(b),'])('of the form %j need little CPU', (labels) => {
+    const target = `/api/v1/pods?fieldSelector=a=b&labelSelector=${labels.repeat(16_000 / labels.length)}c`;
+    infoOf('GET', target);
+    const before = process.cpuUsage();
+    for (let round = 0; round < 10; round += 1) infoOf('GET', target);
+    const { user, system } = process.cpuUsage(before);
+    expect((user + system) / 1000).toBeLessThan(150);
+  });
+});
+
 describe('list options', () => {
   const list = '/apis/group/version/resource';
   it.each<[query: string, verb: string, name: string, fieldSelector: string, labelSelector?: string]>([

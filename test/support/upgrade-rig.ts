@@ -251,7 +251,7 @@ function createTestGate(
         const name = request.rawHeaders[index]!;
         if (!dropped.has(name.toLowerCase())) headers.push(name, request.rawHeaders[index + 1]!);
       }
-      const requestClass = classifyRequest(info, { upgrade: request.upgrade });
+      const requestClass = classifyRequest(info, request);
       const policyClass = policyClassOf({
         requestClass,
         info,

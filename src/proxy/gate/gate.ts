@@ -249,7 +249,7 @@ export function createGate(deps: GateDeps) {
       identified?.({ id, identity });
       const { rawHeaders } = request;
       const info = parseRequestInfo(request.method, target);
-      const requestClass = classifyRequest(info, { upgrade: request.upgrade });
+      const requestClass = classifyRequest(info, request);
       const asked = { rawHeaders, info, requestClass, target, host: fields.host };
       const standee = { identity, cluster: deps.cluster?.name, ...standing };
       const { elevation, judged, ...rights } = await elevate(deps.elevations, standee, asked, signal);

@@ -24,7 +24,7 @@ const EXEC = '/api/v1/namespaces/n/pods/p/exec?command=sh&stdout=1';
 function questionFor(method: string, path: string, upgrade: boolean): AccessQuestion | undefined {
   const target = parseTarget(path);
   const info = parseRequestInfo(method, target);
-  const requestClass = classifyRequest(info, { upgrade });
+  const requestClass = classifyRequest(info, { upgrade, method });
   return questionOf(policyClassOf({ requestClass, info, target, upgrade }), info);
 }
 

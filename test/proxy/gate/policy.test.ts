@@ -17,7 +17,7 @@ import {
 function classOf(method: string, raw: string, upgrade = false): PolicyClass | undefined {
   const target = parseTarget(raw);
   const info = parseRequestInfo(method, target);
-  return policyClassOf({ requestClass: classifyRequest(info, { upgrade }), info, target, upgrade });
+  return policyClassOf({ requestClass: classifyRequest(info, { upgrade, method }), info, target, upgrade });
 }
 
 const POD = '/api/v1/namespaces/n/pods/p';

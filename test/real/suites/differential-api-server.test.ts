@@ -39,8 +39,8 @@ function readRequest({ method, target }: RequestLine): Reading | undefined {
     const info = parseRequestInfo(method, parsed);
     return {
       info,
-      requestClass: classifyRequest(info, { upgrade: false }),
-      upgradeClass: classifyRequest(info, { upgrade: true }),
+      requestClass: classifyRequest(info, { upgrade: false, method }),
+      upgradeClass: classifyRequest(info, { upgrade: true, method }),
     };
   } catch (error) {
     const refusals = ['REQUEST_NOT_CANONICAL', 'TARGET_TOO_LONG', 'POLICY_REFUSED'];
