@@ -372,7 +372,7 @@ class ClusterManager implements Clusters {
     const known = this.#bindings.get(name);
     if (known === undefined)
       return { id: hash('sha256', `${server} ${authorities}`).slice(0, 16), server, authorities };
-    if (known.server === server || known.authorities === authorities) {
+    if (known.server === server || (tls.ca !== undefined && known.authorities === authorities)) {
       return { id: known.id, server, authorities };
     }
     throw new TailcastError(

@@ -10,6 +10,8 @@ import { MAX_QUERY_BYTES, type QueryAnswer } from './answer.ts';
  * milliseconds, so the oldest connection is probably unused.
  */
 const MAX_CONNECTIONS = 256;
+/** The limit for one client address is the maximum divided by this number. */
+const CLIENT_SHARES = 4;
 /** Maximum idle time of a connection, in milliseconds. */
 const IDLE_MS = 10_000;
 /** Maximum size of unread responses on one connection, in bytes. */
@@ -29,8 +31,10 @@ export async function openNameServer(options: NameServerOptions) {
   const sockets = new Set<Socket>();
   const { host, maxConnections = MAX_CONNECTIONS } = options;
   const tcp = createServer((socket) => {
-    const [oldest] = sockets;
-    if (sockets.size >= maxConnections) oldest?.destroy();
+    const own = [...sockets].filter(({ remoteAddress }) => remoteAddress === socket.remoteAddress);
+    const isShareUsed = own.length >= maxConnections / CLIENT_SHARES;
+    const [oldest] = isShareUsed ? own : sockets;
+    if (isShareUsed || sockets.size >= maxConnections) oldest?.destroy();
     sockets.add(socket);
     socket.once('close', () => sockets.delete(socket));
     serveConnection(socket, options);

@@ -99,6 +99,20 @@ describe('the clusters of a gateway', () => {
     expect(other.asked).toEqual([]);
   });
 
+  it('never give the name of a cluster to another one if both use the CAs of the OS', async () => {
+    const [a, other] = [await scripted('a'), await scripted('other')];
+    const noCa = { 'certificate-authority-data': undefined };
+    const rig = await open({
+      content: { clusters: [entry('b')], discover: [{ directory: 'DIR/d' }] },
+      files: { 'b.yaml': kubeconfigOf(a), 'd/a.yaml': kubeconfigOf(a, noCa) },
+    });
+    await writeFile(join(rig.directory, 'd', 'a.yaml'), kubeconfigOf(other, noCa));
+    await vi.waitFor(
+      async () => expect(await rig.readiness()).toContain('belonged to another cluster'),
+      eventually,
+    );
+  });
+
   it('of a discovery cannot stop reloads with the host name of another cluster', async () => {
     const [a, b] = [await scripted('a'), await scripted('b')];
     const content = (...names: readonly string[]): object => ({

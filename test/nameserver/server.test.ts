@@ -135,22 +135,23 @@ describe('the nameserver', () => {
       host: '127.0.0.1',
       port: 0,
       answer: (message, transport) => answerQuery(message, records.current, transport),
-      maxConnections: 2,
+      maxConnections: 8,
     });
     closing.push(() => patient.close());
-    const dialPatient = async (): Promise<Socket> => {
-      const socket = connect(patient.address.port, '127.0.0.1');
+    const dialPatient = async (localAddress = '127.0.0.1'): Promise<Socket> => {
+      const socket = connect({ port: patient.address.port, host: '127.0.0.1', localAddress });
       await once(socket, 'connect');
       // sends only the first byte of a query, so that the server waits for the rest
       socket.write(Buffer.of(0));
       return socket;
     };
+    const other = await dialPatient('127.0.0.2');
     const first = await dialPatient();
     const second = await dialPatient();
     const gone = once(first.resume(), 'close');
     const third = await dialPatient();
     await gone;
-    for (const socket of [second, third]) {
+    for (const socket of [other, second, third]) {
       const answered = once(socket, 'data');
       socket.write(query(1, 'db.lab.ts.net').subarray(1));
       const [bytes] = (await answered) as [Buffer];

@@ -64,8 +64,13 @@ function policy(
   names: readonly string[],
   metadata: DesiredObject['metadata'],
 ): AdmissionObject {
-  const services = { apiGroups: [''], apiVersions: ['v1'], resources: ['services'] };
-  const ingresses = { apiGroups: ['networking.k8s.io'], apiVersions: ['*'], resources: ['ingresses'] };
+  // updates of the status can change annotations too
+  const services = { apiGroups: [''], apiVersions: ['v1'], resources: ['services', 'services/status'] };
+  const ingresses = {
+    apiGroups: ['networking.k8s.io'],
+    apiVersions: ['*'],
+    resources: ['ingresses', 'ingresses/status'],
+  };
   const rules = direction === 'ingress' ? [ingresses, services] : [services];
   const isListed = [
     '!has(object.metadata.annotations)',

@@ -45,6 +45,22 @@ describe('the ProxyGroupPolicies of a namespace', () => {
       });
   });
 
+  it('also apply to updates of the status, which can change annotations', async () => {
+    put('first', { ingress: ['web'] });
+    await reconcile();
+    const resourcesOf = (direction: string): unknown => {
+      const spec = bench.object(`${POLICIES}/ts-${direction}-prod`)?.['spec'] as {
+        matchConstraints: { resourceRules: { resources: string[] }[] };
+      };
+      return spec.matchConstraints.resourceRules.map(({ resources }) => resources);
+    };
+    expect(resourcesOf('egress')).toEqual([['services', 'services/status']]);
+    expect(resourcesOf('ingress')).toEqual([
+      ['ingresses', 'ingresses/status'],
+      ['services', 'services/status'],
+    ]);
+  });
+
   it('cause no write while nothing changes', async () => {
     put('first', { ingress: ['web'] });
     await reconcile();
