@@ -4,7 +4,7 @@
  * Rule that matches secrets of one form. If `shape` has a capture group `keep`, the text of this group stays, and the
  * rest of the match is replaced.
  */
-export interface Rule {
+export interface SecretRule {
   /** Words in lower case. The rule is not applied to lines that contain none of these words. */
   readonly words: readonly string[];
   readonly shape: RegExp;
@@ -43,7 +43,12 @@ const KEY_NAME = [
 const shape = (keep: string, secrets: string | readonly string[], flags = 'g'): RegExp =>
   new RegExp(`(?<keep>${keep})(?:${[secrets].flat().join('|')})`, flags);
 /** Returns a rule about an option that contains a secret. The rule applies only if the option follows `command`. */
-const afterCommand = (words: readonly string[], command: RegExp, keep: string, secret: string): Rule => ({
+const afterCommand = (
+  words: readonly string[],
+  command: RegExp,
+  keep: string,
+  secret: string,
+): SecretRule => ({
   words,
   shape: shape(keep, secret, 'y'),
   after: { command, option: new RegExp(keep, 'g') },
@@ -51,7 +56,7 @@ const afterCommand = (words: readonly string[], command: RegExp, keep: string, s
 /** Matches a pipe and a command that reads a password from standard input. */
 const READS_PASSWORD = String.raw`(?=\s{0,4}\|\s{0,4}(?:sudo\s{1,4}-\w{0,3}S|kinit\b|[^|;&\u2028]{1,128}?-stdin\b))`;
 /** Returns rules about an option that contains a user, a separator and a password. */
-const userOption = (words: readonly string[], command: RegExp, option: string, mark: string): Rule[] =>
+const userOption = (words: readonly string[], command: RegExp, option: string, mark: string): SecretRule[] =>
   [`"[^"${mark}\u2028]*${mark}`, `'[^'${mark}\u2028]*${mark}`, String.raw`[^\s${mark}"']*${mark}`].map(
     (user, at) =>
       afterCommand(
@@ -62,7 +67,7 @@ const userOption = (words: readonly string[], command: RegExp, option: string, m
       ),
   );
 /** Returns a rule about an option that contains a password. */
-const option = (words: readonly string[], command: RegExp, letters: string): Rule =>
+const option = (words: readonly string[], command: RegExp, letters: string): SecretRule =>
   afterCommand(words, command, String.raw`\s-${letters}\s{0,4}`, value(String.raw`[^\s=-]`));
 
 /**
@@ -71,7 +76,7 @@ const option = (words: readonly string[], command: RegExp, letters: string): Rul
  * its options and everything between them also reads the line many times. `test/search/secret-growth.test.ts` measures
  * each rule with repeated text.
  */
-export const SECRET_RULES: readonly Rule[] = [
+export const SECRET_RULES: readonly SecretRule[] = [
   { words: ['akia', 'asia'], shape: /\b(?:AKIA|ASIA)[A-Z0-9]{16}\b/g },
   {
     words: ['ghp_', 'gho_', 'ghu_', 'ghs_', 'ghr_', 'github_pat_', 'glpat-', 'npm_', 'xox', 'sk-', 'aiza'],

@@ -3,7 +3,7 @@
  * forms of secrets, so they miss passwords in prose. The recording itself is never changed. Pure.
  */
 
-import { BETWEEN_WORDS, SECRET_RULES, type Rule } from './secret-rules.ts';
+import { BETWEEN_WORDS, SECRET_RULES, type SecretRule } from './secret-rules.ts';
 
 /** Replacement of a secret. */
 export const SECRET = '[secret]';
@@ -91,7 +91,7 @@ function lastBits(text: string): number {
 /**
  * Returns the rules, in order, of which the line contains a word. Reads the line once for all rules.
  */
-function rulesFor(line: string): readonly Rule[] {
+function rulesFor(line: string): readonly SecretRule[] {
   let found: boolean[] | undefined;
   let bits = 0;
   for (let at = 0; at < line.length; at += 1) {
@@ -107,7 +107,7 @@ function rulesFor(line: string): readonly Rule[] {
   return found === undefined ? NO_RULES : SECRET_RULES.filter((_, rule) => found[rule] === true);
 }
 
-const NO_RULES: readonly Rule[] = [];
+const NO_RULES: readonly SecretRule[] = [];
 
 /** Returns true if the text at `start` is `word`, which is in lower case. Ignores the case of ASCII letters. */
 function startsWith(text: string, start: number, word: string): boolean {
@@ -218,7 +218,7 @@ function replaceLine(line: string, isHidden: IsHidden, work: SecretWork | undefi
  * therefore checked before the secret is read. Otherwise, the rest of a word would be read again for each option
  * without a command.
  */
-function replaceShape(text: string, { shape: secret, after }: Rule, isHidden: IsHidden): string {
+function replaceShape(text: string, { shape: secret, after }: SecretRule, isHidden: IsHidden): string {
   const begin = after?.option ?? secret;
   let replaced = '';
   let end = 0;

@@ -89,7 +89,8 @@ const ALLOWED: Record<string, readonly string[]> = {
     'keyed-counter',
     'errors',
   ],
-  secrets: [],
+  secrets: ['secret-rules'],
+  'secret-rules': [],
   search: ['terminal', 'wire', 'work-budget', 'secrets', 'errors'],
   tsrecorder: [
     'bounded-map',
@@ -309,6 +310,7 @@ const FOUNDATIONS = new Set([
   'stale-connections',
   'http2-fields',
   'secrets',
+  'secret-rules',
 ]);
 
 /** Headers of the protocol between gateway and recorder. */
