@@ -79,7 +79,10 @@ export async function runWhileLeading(
   }
 }
 
-/** Renews the Lease periodically. Returns if a renewal does not succeed in time, or when `signal` aborts. */
+/**
+ * Renews the Lease periodically. Returns if a renewal does not succeed in time, if another process has the Lease, or
+ * when `signal` aborts.
+ */
 async function renew(candidate: Candidate, clock: Clock, signal: AbortSignal): Promise<void> {
   let renewedAtMs = clock.monotonic();
   while (!signal.aborted) {
@@ -94,6 +97,7 @@ async function renew(candidate: Candidate, clock: Clock, signal: AbortSignal): P
     const startedAtMs = clock.monotonic();
     const renewed = await candidate.attempt(AbortSignal.any([signal, attempt.signal]));
     cancel();
+    if (renewed === false) return;
     if (renewed) renewedAtMs = startedAtMs;
   }
 }
@@ -142,13 +146,13 @@ function createCandidate(options: LeaderOptions) {
   }
 
   return {
-    /** Acquires or renews the Lease. @returns false if another process has it, or the API server did not respond */
-    async attempt(signal: AbortSignal): Promise<boolean> {
+    /** Acquires or renews the Lease. @returns false if another process has it; undefined if the request failed */
+    async attempt(signal: AbortSignal): Promise<boolean | undefined> {
       try {
         return await attempt(signal);
       } catch (error) {
         if (!signal.aborted) log.debug({ lease: name, error: errorText(error) }, 'lease not taken');
-        return false;
+        return undefined;
       }
     },
     /** Releases the Lease, so that another process can lead immediately. */

@@ -214,6 +214,15 @@ describe('leader election', () => {
     expect([first.leading, first.terms]).toEqual([true, 2]);
   });
 
+  it('stops leading as soon as it reads that another process leads', async () => {
+    const first = join('first');
+    await settle();
+    // as after a suspension of the machine, during which the monotonic clock stops
+    store.spec = { holderIdentity: 'third', leaseDurationSeconds: 15, renewTime: 'x' };
+    await clock.advance(2_000);
+    expect(first.leading).toBe(false);
+  });
+
   it('leads alone when the clock of a machine is set', async () => {
     const first = join('first');
     await settle();
