@@ -145,6 +145,8 @@ const LISTED_PAGE = z.object({ recordings: z.array(LISTED), next: z.string().nul
 const PAGE_SIZE = 500;
 /** Maximum size of the list in a joined archive, in bytes: about 200,000 recordings. The list stays in memory. */
 const MAX_LIST_BYTES = 128 * 1024 * 1024;
+/** Number of bytes that even an empty page counts for, so that the number of pages is limited as well. */
+const LEAST_PAGE_BYTES = 4096;
 
 /** Returns the content of a recorder, for a joined archive of several stores and recorders. */
 export function remoteOfRecorder(
@@ -159,7 +161,7 @@ export function remoteOfRecorder(
       const query = { limit: String(PAGE_SIZE), ...(cursor === undefined ? {} : { cursor }) };
       const response = await requestApi(base, 'recordings', query, signal);
       const text = await readBounded(readBody(response, base, signal), left, tooLarge);
-      left -= text.length;
+      left -= Math.max(text.length, LEAST_PAGE_BYTES);
       const page = decodeDocument(jsonOrUndefined(textOf(text)), base, LISTED_PAGE);
       for (const recording of page.recordings) {
         const key = parseRecordingId(recording.id);

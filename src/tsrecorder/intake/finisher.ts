@@ -2,7 +2,7 @@
  * Moves finished uploads from the spool into the store. Retries each upload until the store has it. A spool is deleted
  * only after the store has the recording; until then the recording is listed and served from the spool.
  */
-import { randomInt } from 'node:crypto';
+import { hash, randomUUID } from 'node:crypto';
 import { open, type FileHandle } from 'node:fs/promises';
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
@@ -220,20 +220,25 @@ export function describePart(meta: SpoolMeta): SessionPart {
   return { session, number, offset, headerBytes, headerEnd, ...neighbours };
 }
 
-/** Number of conflicts after which the next key is random. */
+/** Number of conflicts after which the next key is unpredictable. */
 const MAX_ORDERLY_CONFLICTS = 4;
-/** Maximum difference between a random key and the key before it, in nanoseconds. */
+/** Maximum difference between such a key and the key before it, in nanoseconds. */
 const MAX_STEP_NS = 1_000_000;
+
+/** Secret of this process, so that an attacker cannot predict the keys. */
+const KEY_SECRET = randomUUID();
 
 /**
  * Returns a key with a slightly later time. Used if the store already has a recording with the given key, for example
- * a copy. The step is one nanosecond, and random after some conflicts, because an attacker may have occupied the
- * following keys. If the recorder crashes after it has stored a recording with a random key, it stores the recording
- * twice.
+ * a copy. The step is one nanosecond, and unpredictable after some conflicts, because an attacker may have occupied the
+ * following keys. A retry chooses the same keys again. After a restart of the recorder, the keys differ, so a recording
+ * that was stored just before may be stored twice.
  */
 function nextKey(key: RecordingKey, conflicts: number): RecordingKey {
-  const step = conflicts < MAX_ORDERLY_CONFLICTS ? 1 : randomInt(1, MAX_STEP_NS);
-  return { nodeId: key.nodeId, time: formatTime((parseTime(key.time) ?? 0n) + BigInt(step)) };
+  const seed = `${KEY_SECRET} ${recordingKey(key)}`;
+  const step =
+    conflicts < MAX_ORDERLY_CONFLICTS ? 0 : hash('sha256', seed, 'buffer').readUInt32BE() % MAX_STEP_NS;
+  return { nodeId: key.nodeId, time: formatTime((parseTime(key.time) ?? 0n) + BigInt(step) + 1n) };
 }
 
 /**
