@@ -16,7 +16,7 @@ import type { Peer } from './peer.ts';
 
 type ReferenceName = 'reference' | 'reference-recorded';
 
-/** Address on which the reference's module can listen. */
+/** The only port on which the reference's module can listen. */
 const PORT = 80;
 const CAPABILITY = 'tailscale.com/cap/kubernetes';
 const CALLERS = { reference: 'alice', 'reference-recorded': 'bob' } as const;

@@ -60,8 +60,9 @@ export function mayDecide(
 }
 
 /**
- * Returns a decision with only the groups and tags that later checks of an approval need. If the decision contained all
- * groups of the decider, the record could exceed its maximum size at the API server. A revocation would then fail.
+ * Returns a decision with only those groups and tags of the decider that are needed to check the approval later. If
+ * the decision contained all groups, the record could exceed its maximum size at the API server. A revocation would
+ * then fail.
  */
 export function storedDecision(
   decision: AccessDecision,

@@ -156,7 +156,7 @@ export class WrittenText {
   #wasShort = false;
   /** Length of the last piece of the line. */
   #lastLength = 0;
-  /** Position of the cursor after the last characters. */
+  /** Screen row and column of the cursor after the last characters. */
   #lastRow: object | undefined;
   #lastColumn = 0;
   /** True if a cursor movement may have divided a word. */
@@ -358,7 +358,8 @@ export class WrittenText {
   }
 
   /**
-   * Adds text that a control sequence writes into a screen row. The player and the transcript do not show such text.
+   * Adds characters that a control sequence draws in a screen row, such as a fill or a repetition. The player and the
+   * transcript do not contain them as text.
    */
   draw(seconds: number, row: number, text: string): void {
     if (row !== this.#drawnRow) this.#takeFragment(seconds, ' ', 0);

@@ -22,7 +22,7 @@ const STEP = {
 /**
  * Runs a report on one approved access request.
  *
- * @param uses trust levels of the events, each of which is about one use of the request
+ * @param uses one trust level for each event; an event reports one use of the request
  * @param skipped batches that the recorder cannot read
  */
 async function run(

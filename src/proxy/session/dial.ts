@@ -58,8 +58,8 @@ const MAX_RESPONSE_HEAD_BYTES = 64 * 1024;
 
 /**
  * Sends the request and waits for the response.
- * @param signal aborts the connection attempt
- * @param sent aborts the wait for the response; the API server may already be executing the request
+ * @param signal if it aborts, the connection attempt ends
+ * @param sent if it aborts, the wait for the response ends; the API server may already be executing the request
  * @throws TailcastError `UPSTREAM_UNAVAILABLE` if there is no response, `UPSTREAM_BROKEN` for an invalid 101 response
  */
 export async function dialUpgrade(

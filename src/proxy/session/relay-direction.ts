@@ -130,8 +130,8 @@ export class Direction {
   #paceTimer: NodeJS.Timeout | undefined;
   #backpressured = false;
   /**
-   * True if the last chunk waits for the recorder, and no further chunk may be parsed. The next chunks are
-   * then parsed together.
+   * True if the last chunk waits for the recorder, and the relay parses no chunk meanwhile. Afterwards, it parses the
+   * chunks that have arrived together.
    */
   #waitsAlone = false;
   /** True if the last chunk waits for the recorder, and further chunks may be parsed. */

@@ -198,8 +198,8 @@ export class Lease {
   }
 
   /**
-   * Claims the sessions of `name`, or renews the claim. The claim is valid if {@link isHeldBy} returns true after half
-   * the lease duration.
+   * Claims the sessions of `name`, or renews the claim. After a claim, wait half the lease duration, and then call
+   * {@link isHeldBy}: the claim is valid if it returns true.
    */
   async claim(name: string): Promise<void> {
     await this.#write(name, this.#name);

@@ -99,9 +99,9 @@ const eventSchema = z.discriminatedUnion('kind', [
   z.strictObject({ kind: z.literal('void'), start: count, recording: z.string(), reason: z.string() }),
   /** The recorder is about to remove a recording because of `reason`. */
   z.strictObject({ kind: z.literal('removed'), recording: z.string(), reason: z.string(), bytes: count }),
-  /** Start of a legal hold of a recording. The proof is a signed statement with the time `at`. */
+  /** Start of a legal hold of a recording. A signed statement with the same `at` proves it. */
   z.strictObject({ kind: z.literal('held'), recording: z.string(), at: z.string(), reason: z.string() }),
-  /** End of a legal hold of a recording. The proof is a signed statement with the time `at`. */
+  /** End of a legal hold of a recording. A signed statement with the same `at` proves it. */
   z.strictObject({ kind: z.literal('released'), recording: z.string(), at: z.string(), reason: z.string() }),
   /** The entry that was last in another evidence log when this entry was written. */
   z.strictObject({

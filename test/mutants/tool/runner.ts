@@ -25,7 +25,7 @@ import {
   type TestCoverage,
 } from './jobs.ts';
 
-/** Maximum number of switch checks in one run; after more checks, the change counts as an endless loop. */
+/** Maximum number of times that one run may ask whether the change is active. After that, it counts as endless. */
 const MAX_QUESTIONS = 60_000_000;
 /** Ratio of the time limit of a test to its duration without a change. */
 const SLOWNESS = 8;
@@ -185,8 +185,8 @@ export default class MutantRunner extends TestRunner {
   }
 
   /**
-   * Judges the change that was active while this process loaded the files. The process tests no other change, so it
-   * also repeats a failed test itself.
+   * Judges the change that was active while this process loaded the files. The process tests only this change. It
+   * also repeats a failed test.
    */
   async #judgeLoaded(file: KeptSuite, job: Job, key: string): Promise<void> {
     note(job, { kind: 'begin', key, file: job.file, pid: process.pid });

@@ -304,7 +304,7 @@ describe('a waiting room over WebSocket', () => {
 });
 
 describe('the kept input', () => {
-  /** Functions that build input of exactly this number of bytes. */
+  /** Functions that build input of exactly `bytes` bytes. */
   const INPUT = {
     websocket: (bytes: number) => clientMessage(0, new Uint8Array(bytes - 9).fill(0x61)),
     spdy: (bytes: number) =>

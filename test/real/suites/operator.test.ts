@@ -76,7 +76,7 @@ async function startOperator(): Promise<Program> {
 }
 
 /**
- * Returns a Recorder resource in the reference's format. Its pods run a simulated image instead of a recorder with S3.
+ * Returns a Recorder resource in the reference's format. Its pods run a stand-in for the image, not a real recorder.
  */
 function recorder(name: string, spec: object = {}): object {
   return {

@@ -47,7 +47,7 @@ export function moment(at: number, ...texts: string[]): Moment {
 export const query = (text: string) => parseQuery(text, NOW);
 const idsOf = ({ sessions }: Found): readonly string[] => sessions.map(({ id }) => id);
 
-/** @returns number of sessions to write */
+/** @returns number of sessions that were written; unchanged sessions do not count */
 export async function putAll(writer: WritingEngine, sessions: readonly CompleteSession[]): Promise<number> {
   for (const session of sessions) await writer.add(session);
   return writer.flush();
