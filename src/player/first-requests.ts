@@ -11,8 +11,11 @@ import type { Route } from './route.ts';
 const UNUSED_MS = 10_000;
 
 export interface FirstRequests {
-  /** Sends the first requests of a view. */
-  readonly askFirst: (route: Route) => void;
+  /**
+   * Sends the first requests of a view. @param isHidden true if the tab is in the background. A list in the background
+   * sends no requests.
+   */
+  readonly askFirst: (route: Route, isHidden: boolean) => void;
   /** Sends a request. Uses each response to a first request once instead. */
   readonly ask: Ask;
 }
@@ -21,12 +24,32 @@ export interface FirstRequests {
 export function createFirstRequests(send: Ask): FirstRequests {
   const unused = new Map<string, { readonly response: Promise<Response>; readonly gone: AbortController }>();
   const keyOf = (...[path, { headers }]: Parameters<Ask>): string => JSON.stringify([path, headers]);
-  const sendFirst: Ask = (path, options) => {
+  const { signal } = new AbortController();
+  /** Requests the cast of a completed session. Another recording may grow until the view needs the cast. */
+  const askCast = async (id: string, description: Response): Promise<Response> => {
+    // the view reports the error
+    const found = await readRecording(async () => description.clone(), id, signal).catch(() => undefined);
+    if (found?.state === 'completed') void openCast(sendFirst, id, signal);
+    return description;
+  };
+  const sendFirst = (
+    path: string,
+    options: Parameters<Ask>[1],
+    prepare?: (response: Response) => Promise<Response>,
+  ): Promise<never> => {
+    const key = keyOf(path, options);
     const gone = new AbortController();
-    const response = send(path, { ...options, signal: gone.signal });
+    const response = send(path, { ...options, signal: gone.signal }).then(prepare);
     // the view reports the error
     response.catch(() => undefined);
-    unused.set(keyOf(path, options), { response, gone });
+    const first = { response, gone };
+    unused.set(key, first);
+    // a later view needs a current response
+    setTimeout(() => {
+      if (unused.get(key) !== first) return;
+      unused.delete(key);
+      gone.abort();
+    }, UNUSED_MS);
     // only the view reads the response
     return new Promise(() => undefined);
   };
@@ -39,20 +62,14 @@ export function createFirstRequests(send: Ask): FirstRequests {
       options.signal.addEventListener('abort', () => first.gone.abort());
       return first.response;
     },
-    askFirst(route) {
-      const { signal } = new AbortController();
-      if (route.view === 'list' && route.query === '') {
+    askFirst(route, isHidden) {
+      if (route.view === 'list' && route.query === '' && !isHidden) {
         const { filter, sort } = route;
         void listRecordings(sendFirst, filter, undefined, signal, sort === 'newest' ? undefined : sort);
       }
       if (route.view !== 'recording') return;
-      void readRecording(sendFirst, route.id, signal);
-      void openCast(sendFirst, route.id, signal);
-      // a later look-back into a running session needs its current bytes
-      setTimeout(() => {
-        for (const { gone } of unused.values()) gone.abort();
-        unused.clear();
-      }, UNUSED_MS);
+      const { id } = route;
+      void readRecording((...request) => sendFirst(...request, (found) => askCast(id, found)), id, signal);
     },
   };
 }

@@ -7,7 +7,7 @@ const { ask, askFirst } = createFirstRequests((path, options) => fetch(path, opt
 // `main.tsx` explains why this code runs after the evaluation of the script. It still runs before the rendering.
 queueMicrotask(() => {
   const route = parseRoute(location.hash);
-  askFirst(route);
+  askFirst(route, document.hidden);
   // the view reports the error
   if (route.view !== 'list') loadPlayerViews().catch(() => undefined);
 });

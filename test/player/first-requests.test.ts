@@ -1,4 +1,4 @@
-import { expect, it } from 'vitest';
+import { afterEach, expect, it, vi } from 'vitest';
 import { EMPTY_FILTER, listRecordings, readRecording } from '../../src/player/archive.ts';
 import { openCast } from '../../src/player/cast-source.ts';
 import { createFirstRequests } from '../../src/player/first-requests.ts';
@@ -18,6 +18,8 @@ const RECORDING = {
   destination: { node: 'cluster', nodeId: 'n2' },
 };
 const CAST = '{"version":2,"width":80,"height":24}\n';
+
+afterEach(() => vi.useRealTimers());
 
 function answer(path: string): Response {
   if (path.includes('/cast')) return new Response(CAST);
@@ -48,9 +50,11 @@ it.each([
       expect((await listRecordings(ask, route.filter, undefined, signal, sort)).recordings).toHaveLength(1);
     }
   };
-  askFirst(route);
+  askFirst(route, false);
+  // the request for the cast follows the description
+  const count = { '#/?q=x': 0, '#/live': 0, '#/r/n1_2026-01-02T03:04:05Z': 2 }[hash] ?? 1;
+  await expect.poll(() => sent).toHaveLength(count);
   const first = [...sent];
-  expect(first).toHaveLength({ '#/?q=x': 0, '#/live': 0, '#/r/n1_2026-01-02T03:04:05Z': 2 }[hash] ?? 1);
   await show();
   expect(sent).toEqual(first);
   await show();
@@ -64,10 +68,56 @@ it('a first request stops when its view is closed', async () => {
     return new Promise(() => undefined);
   };
   const { ask, askFirst } = createFirstRequests(send);
-  askFirst(parseRoute('#/'));
+  askFirst(parseRoute('#/'), false);
   const closed = new AbortController();
   void listRecordings(ask, EMPTY_FILTER, undefined, closed.signal);
   expect(signal?.aborted).toBe(false);
   closed.abort();
   expect(signal?.aborted).toBe(true);
+});
+
+it.each(['running', 'completed'])(
+  'the player reads the end of a session that was %s at first',
+  async (state) => {
+    const full = `${CAST}[1,"o","end"]\n`;
+    let isOver = false;
+    const { ask, askFirst } = createFirstRequests(async (path) => {
+      if (path.includes('/cast')) return isOver ? new Response(full) : new Response(null, { status: 416 });
+      // the session may stop between two requests that run at the same time
+      await Promise.resolve();
+      isOver ||= state === 'completed';
+      return Response.json({ ...RECORDING, state });
+    });
+    const { signal } = new AbortController();
+    askFirst(parseRoute('#/r/n1_2026-01-02T03:04:05Z'), false);
+    expect(await readRecording(ask, RECORDING.id, signal)).toMatchObject({ state });
+    isOver = true;
+    expect((await openCast(ask, RECORDING.id, signal)).cast.bytes).toBe(full.length);
+  },
+);
+
+it.each(['#/', '#/r/n1_2026-01-02T03:04:05Z'])('the page discards unused responses of %s', async (hash) => {
+  vi.useFakeTimers();
+  const sent: string[] = [];
+  const { ask, askFirst } = createFirstRequests(async (path) => {
+    sent.push(path);
+    return answer(path);
+  });
+  askFirst(parseRoute(hash), false);
+  await vi.advanceTimersByTimeAsync(10_000);
+  const first = sent.length;
+  const { signal } = new AbortController();
+  if (hash === '#/') await listRecordings(ask, EMPTY_FILTER, undefined, signal);
+  else await openCast(ask, RECORDING.id, signal);
+  expect(sent).toHaveLength(first + 1);
+});
+
+it('a hidden list sends no first request', () => {
+  const sent: string[] = [];
+  const { askFirst } = createFirstRequests(async (path) => {
+    sent.push(path);
+    return answer(path);
+  });
+  askFirst(parseRoute('#/'), true);
+  expect(sent).toEqual([]);
 });
