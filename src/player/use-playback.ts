@@ -85,21 +85,12 @@ export function usePlayback(element: HTMLElement | null, options: PlayedOptions)
         terminal,
         seconds: recording.durationSeconds,
         loadFrame: (number) => readFrame(ask, id, number, gone.signal),
-        onChange() {
-          dirty = true;
-        },
+        onChange: () => drawing.change(),
       });
-      let dirty = true;
-      let sinceDrawn = 0;
+      const drawing = createDrawing(made, () => view.paint(terminal.emulator), setState);
       const stopDrawing = startAnimation((seconds) => {
         made.tick(seconds);
-        sinceDrawn += seconds;
-        // each drawing delays the seek
-        if (!dirty || (made.isSeeking && sinceDrawn < SEEK_DRAW_SECONDS)) return;
-        dirty = false;
-        sinceDrawn = 0;
-        view.paint(terminal.emulator);
-        setState(made.state);
+        drawing.frame(seconds);
       });
       gone.signal.addEventListener('abort', () => {
         stopDrawing();
@@ -134,6 +125,34 @@ export function usePlayback(element: HTMLElement | null, options: PlayedOptions)
     return stop;
   }, [element, id, isGrowing]);
   return { playback, previewed, state, index, progress };
+}
+
+/** Draws the screen and shows the state in each animation frame that follows a change. */
+export function createDrawing<State>(
+  playback: { readonly isSeeking: boolean; readonly state: State },
+  draw: () => void,
+  show: (state: State) => void,
+): { change(): void; frame(seconds: number): void } {
+  let isShown = false;
+  let isDrawn = false;
+  let sinceDrawn = 0;
+  return {
+    change() {
+      isShown = false;
+      isDrawn = false;
+    },
+    /** @param seconds time since the previous frame */
+    frame(seconds) {
+      sinceDrawn += seconds;
+      if (!isShown) show(playback.state);
+      isShown = true;
+      // each drawing delays the seek
+      if (isDrawn || (playback.isSeeking && sinceDrawn < SEEK_DRAW_SECONDS)) return;
+      isDrawn = true;
+      sinceDrawn = 0;
+      draw();
+    },
+  };
 }
 
 /** Opens a view that has the terminal size of the recording, and closes it when `signal` aborts. */
