@@ -1,5 +1,6 @@
 /** Loads the script of the views with a terminal. The list does not need it. */
 import type * as views from './player-views.ts';
+import { ScriptError } from './script-error.ts';
 
 export type PlayerViews = typeof views;
 
@@ -10,11 +11,11 @@ export function playerViews(): PlayerViews | undefined {
   return loaded;
 }
 
-/** @throws Error with a sentence for the viewer */
+/** @throws ScriptError with a sentence for the viewer */
 export async function loadPlayerViews(): Promise<PlayerViews> {
   try {
     return (loaded ??= await import('./player-views.ts'));
   } catch (error) {
-    throw new Error('A script of this page cannot be loaded. Reload the page.', { cause: error });
+    throw new ScriptError('A script of this page cannot be loaded.', { cause: error });
   }
 }

@@ -5,6 +5,7 @@ import { ArchiveError } from './archive-error.ts';
 import { ageText, viewRequestText } from './format.ts';
 import { Icon, type IconShape } from './icon.tsx';
 import { formatRoute } from './route.ts';
+import { ScriptError } from './script-error.ts';
 import { EMPTY_FILTER } from './archive.ts';
 
 export interface RecorderProblemProps {
@@ -70,7 +71,7 @@ export function NoRule({ viewer }: { readonly viewer: string }): JSX.Element {
 }
 
 function isUnreachable(problem: Error): boolean {
-  return !(problem instanceof ArchiveError);
+  return !(problem instanceof ArchiveError || problem instanceof ScriptError);
 }
 
 function explain(problem: Error): {
@@ -78,6 +79,12 @@ function explain(problem: Error): {
   readonly title: string;
   readonly help?: string;
 } {
+  if (problem instanceof ScriptError)
+    return {
+      icon: CircleAlert,
+      title: 'Reload this page',
+      help: 'This page may be from another version of the recorder. Reload the page.',
+    };
   const status = problem instanceof ArchiveError ? problem.status : 0;
   if (status === 403)
     return {
