@@ -88,6 +88,8 @@ export class Playback {
   #quietSince = 0;
   /** Number of unfinished seeks. */
   #seeks = 0;
+  /** Number of the request of the last seek. */
+  #lastSeek = 0;
   /** Number of the current request. Work for an earlier request stops at its next check of this number. */
   #request = 0;
   #working = 0;
@@ -141,6 +143,7 @@ export class Playback {
     this.#ended = false;
     this.#options.onChange();
     this.#seeks += 1;
+    this.#lastSeek = mine;
     return this.#enqueue(async () => {
       try {
         if (this.#request !== mine) return;
@@ -182,7 +185,7 @@ export class Playback {
   useFrames(frames: readonly KeyframeEntry[], seconds: number): void {
     this.#frames = frames;
     this.#known = Math.max(this.#known, seconds);
-    if (this.isSeeking) void this.seek(this.#position);
+    if (this.isSeeking && this.#lastSeek === this.#request) void this.seek(this.#position);
     this.#options.onChange();
   }
 

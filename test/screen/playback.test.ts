@@ -220,6 +220,18 @@ describe('a playback', () => {
     expect([playback.state.position, text()]).toEqual([60, 'one two']);
   });
 
+  it('keeps a step when keyframes arrive before the replaced seek has stopped', async () => {
+    const { playback, text } = open(EVENTS);
+    await playback.seek(0);
+    void playback.seek(1);
+    const step = playback.step();
+    expect(playback.isSeeking).toBe(true);
+    playback.useFrames([], 62);
+    await step;
+    while (playback.state.waiting) await new Promise(setImmediate);
+    expect([playback.state.position, text()]).toEqual([60, 'one two']);
+  });
+
   it('continues an unfinished seek from a keyframe as soon as the keyframes are known', async () => {
     const lines = Array.from({ length: 60 }, (_, at) => `[${at},"o","${at} ${'x'.repeat(64 * 1024)}\\r"]\n`);
     const bytes = new TextEncoder().encode(HEADER + lines.join(''));
