@@ -94,7 +94,8 @@ export function createListings(options: ListingsOptions): Listings {
       isUnchanged && listing !== undefined ? listing.all : await sortInTurns(stored, newestStored, turns);
     const isReported = (recording: StoredRecording): boolean => {
       const added = reported.get(recordingId(recording.key));
-      return added !== undefined && isSame(added, recording);
+      // The list of a bucket contains the size and time of an object; `added` does not.
+      return added?.hasSidecar === recording.hasSidecar && added.sessionMark === recording.sessionMark;
     };
     if (listing !== undefined && all !== listing.all)
       await reportChanged(listing.all, all, isReported, onChanged, turns);

@@ -350,7 +350,7 @@ export class Indexer {
 
   /**
    * Indexes recordings without their text, with one request for all of them.
-   * @returns recordings that belong to a session with another id
+   * @returns recordings that must be read one by one, for example those that belong to a session with another id
    */
   async #indexNames(index: IndexClient, ids: readonly string[]): Promise<readonly string[]> {
     const found = await Promise.all(ids.map(async (id) => ({ id, entry: await this.#findStored(id) })));
@@ -363,7 +363,12 @@ export class Indexer {
       others.push(id);
       return [];
     });
-    await putSessions(index, sessions, this.#options.matched);
+    try {
+      await putSessions(index, sessions, this.#options.matched);
+    } catch {
+      // One of the recordings may be the cause, so read them one by one.
+      return ids;
+    }
     for (const { recording } of sessions) this.#read.add(recording.id);
     return others;
   }

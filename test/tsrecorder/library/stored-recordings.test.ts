@@ -8,7 +8,12 @@ import { createDescriber } from '../../../src/tsrecorder/library/describe-stored
 import { createArchiveStore } from '../../../src/tsrecorder/store/archive-store.ts';
 import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
 import { recordingId, type RecordingKey } from '../../../src/tsrecorder/store/key.ts';
-import type { ReadableStore, RecordingStore, StoredRecording } from '../../../src/tsrecorder/store/store.ts';
+import type {
+  ObjectStat,
+  ReadableStore,
+  RecordingStore,
+  StoredRecording,
+} from '../../../src/tsrecorder/store/store.ts';
 import { createRig, HEADER, until, uploadWhole, type Rig } from '../recorder-rig.ts';
 
 /** A recorder whose archive has 50 recordings. `lists` counts the lists of its store. */
@@ -90,8 +95,9 @@ describe('a catalogue', () => {
     const options = { refreshMs: 1, maxCached: 10, now: () => nowMs, index: () => index };
     const catalog = new Catalog({ store, live: () => [], ...options });
     /** Stores a recording like another program. */
-    const place = (number: number, sessionMark?: string): StoredRecording => {
-      const recording = { key: keyAt(number), hasSidecar: false, ...(sessionMark ? { sessionMark } : {}) };
+    const place = (number: number, sessionMark?: string, stat?: ObjectStat): StoredRecording => {
+      const more = { ...(sessionMark ? { sessionMark } : {}), ...(stat ? { stat } : {}) };
+      const recording = { key: keyAt(number), hasSidecar: false, ...more };
       stored.push(recording);
       return recording;
     };
@@ -129,6 +135,16 @@ describe('a catalogue', () => {
     await catalog.stored();
     await catalog.stored();
     expect(changed).toEqual([recordingId(keyAt(2))]);
+  });
+
+  it('reports no own recordings if the list of the store contains sizes, as in a bucket', async () => {
+    const { catalog, place, changed } = open();
+    await catalog.stored();
+    const { key, hasSidecar } = place(1, undefined, { bytes: 7, modifiedAtMs: 1 });
+    catalog.added({ key, hasSidecar });
+    await catalog.stored();
+    await catalog.stored();
+    expect(changed).toEqual([]);
   });
 
   it('lists its store again for a comparison, and for a session that may have other uploads', async () => {
