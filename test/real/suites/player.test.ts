@@ -77,6 +77,7 @@ describe('a recorder without HTTPS', () => {
     const id = archive().add(spec);
     const page = await open(archive().url.replace('127.0.0.1', PLAIN_HOST));
     await page.locator(`tr[data-id="${id}"] a`).first().click();
+    await ready(page);
     await expectScreenAt(page, spec, 0);
     // Chromium reports that it ignores a header without HTTPS
     expect((await close(page)).filter((complaint) => !complaint.includes('Cross-Origin-Opener'))).toEqual([]);
