@@ -31,7 +31,10 @@ export type FindingCode =
   /** A recorder took the session over from another recorder, whose evidence log does not contain the session. */
   | 'adoption-unproven'
   | 'removal-untrusted'
-  /** A recorder removed a recording under a legal hold. */
+  /**
+   * A recorder logged the removal of a recording under a legal hold. Severity: a notice if the recording is unchanged,
+   * otherwise a fault.
+   */
   | 'removed-while-held'
   | 'document-missing'
   | 'document-changed'

@@ -14,29 +14,46 @@ interface Logged<T extends LogEvent> extends TimedPlace {
 type Statement = Logged<Extract<LogEvent, { kind: 'held' | 'released' }>>;
 type Removal = Logged<Extract<LogEvent, { kind: 'removed' }>>;
 
-/** Returns a fault for each recording that was removed during a legal hold. Only signed entries count. */
-export function checkHeldRemovals(logs: ReadonlyMap<string, ReadLog>): readonly Finding[] {
+/**
+ * Returns a finding for each recording whose last removal was logged during a legal hold. Only signed entries count.
+ * The finding is a notice if the recording still exists, because a hold can start while the recorder logs a removal.
+ *
+ * @param isIntact returns true if the recording is unchanged in the store
+ */
+export function checkHeldRemovals(
+  logs: ReadonlyMap<string, ReadLog>,
+  isIntact: (recording: string) => boolean,
+): readonly Finding[] {
   const statements = new Map<string, Statement[]>();
-  const removals: Removal[] = [];
+  const removals = new Map<string, Removal>();
   for (const { log, entries, signed } of logs.values())
     for (const { n, time, event } of entries.values()) {
       if (!signed.has(n)) continue;
-      if (event.kind === 'removed') removals.push({ log, n, time, event });
+      if (event.kind === 'removed') addRemoval(removals, { log, n, time, event });
       if (event.kind !== 'held' && event.kind !== 'released') continue;
       const list = statements.get(event.recording) ?? [];
       statements.set(event.recording, list);
       list.push({ log, n, time, event });
     }
-  return removals.flatMap((removal) => {
-    const { recording } = removal.event;
+  return [...removals].flatMap(([recording, removal]) => {
     const last = (statements.get(recording) ?? [])
       .filter((statement) => isBefore(statement, removal))
       .toSorted((left, right) => (left.event.at < right.event.at ? -1 : 1))
       .at(-1);
     if (last?.event.kind !== 'held') return [];
-    const message = `it was removed while the hold of ${last.event.at} was in force`;
-    return [fault('removed-while-held', message, { recording, log: removal.log, entry: removal.n })];
+    const where = { recording, log: removal.log, entry: removal.n };
+    const during = `while the hold of ${last.event.at} was in force`;
+    if (isIntact(recording))
+      return [notice('removed-while-held', `its removal was logged ${during}, and it was kept`, where)];
+    return [fault('removed-while-held', `it was removed ${during}`, where)];
   });
+}
+
+/** Keeps only the last removal of a recording, because the recording still existed after earlier removals. */
+function addRemoval(removals: Map<string, Removal>, removal: Removal): void {
+  const { recording } = removal.event;
+  const known = removals.get(recording);
+  if (known === undefined || isBefore(known, removal)) removals.set(recording, removal);
 }
 
 /**

@@ -95,10 +95,15 @@ export async function verifyStore(options: VerifyOptions): Promise<VerifyReport>
   }
   const absent = await confirmAbsent(options, checkAbsent(index, present, keys), present);
   const unfinished = checkCourses(index, bodies, present, options.nowMs - unfinishedMs);
+  // The notice `removal-pending` of a recording can replace the fault about a missing sidecar.
+  const isChange = ({ severity, code }: Finding): boolean =>
+    severity === 'fault' || code === 'removal-pending';
+  const changed = new Set(findings.filter(isChange).map(({ recording }) => recording));
+  const isIntact = (recording: string): boolean => present.has(recording) && !changed.has(recording);
   findings.push(
     ...absent.findings,
     ...checkLosses(index),
-    ...checkHeldRemovals(logs),
+    ...checkHeldRemovals(logs, isIntact),
     ...unfinished.findings,
     ...(await checkDocuments(options, index, keys)),
     ...(await checkHolds(store, logs, present, keys)),

@@ -326,7 +326,8 @@ export async function applyRetention(
 
 /**
  * Removes recordings. Each batch is logged immediately before its removal, so that after a failure, the log contains
- * the removal of few recordings that still exist. Recordings with a new hold are skipped.
+ * the removal of few recordings that still exist. Recordings with a new hold are skipped, before and after the batch is
+ * logged.
  *
  * @returns the removed recordings
  */
@@ -337,15 +338,21 @@ async function removeRecordings(
   signal: AbortSignal,
 ): Promise<readonly PlannedRemoval[]> {
   const removed: PlannedRemoval[] = [];
+  const logged = new Map<string, LoggedHold>(evidence.holds);
+  const isHeld = (id: string): Promise<boolean> => hasNewHold(store, id, logged.get(id), trusted);
   for (let start = 0; start < planned.length; start += REMOVAL_BATCH) {
     signal.throwIfAborted();
-    const batch = planned.slice(start, start + REMOVAL_BATCH);
-    const logged = new Map<string, LoggedHold>(evidence.holds);
+    const next = planned.slice(start, start + REMOVAL_BATCH);
+    const held = new Set<string>();
+    await forEachConcurrent(next, READ_CONCURRENCY, async ({ id }) => {
+      if (await isHeld(id)) held.add(id);
+    });
+    const batch = next.filter(({ id }) => !held.has(id));
     await evidence.removing(batch.map(({ id, reason, bytes }) => ({ recording: id, reason, bytes })));
     for (const removal of batch) {
       signal.throwIfAborted();
       const { id } = removal;
-      if (await hasNewHold(store, id, logged.get(id), trusted)) continue;
+      if (await isHeld(id)) continue;
       await forgetReview(store, id);
       if (listed.has(id)) await forgetHold(store, id);
       const key = parseRecordingId(id);

@@ -251,7 +251,7 @@ describe('a hold', () => {
     });
     const logs = [removed, logOf('a', hour, statement('held', hour))];
     const check = (all: readonly ReadLog[]): readonly string[] =>
-      checkHeldRemovals(new Map(all.map((each) => [each.log, each]))).map(({ code }) => code);
+      checkHeldRemovals(new Map(all.map((each) => [each.log, each])), () => false).map(({ code }) => code);
     expect(check(logs)).toEqual(codes);
     const earlier = logOf('c', 1, statement('released', 2));
     expect(check([...logs, earlier])).toEqual([]);

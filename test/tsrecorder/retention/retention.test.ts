@@ -307,22 +307,6 @@ describe('retention of a store of many recordings', () => {
     expect(logged).toEqual([100, 100, 50, 100]);
   });
 
-  it('keeps a recording that is held while its removal is logged', async () => {
-    const { store, gone } = storeOf();
-    const maxAgeMs = nowMs - Date.parse(times[2] ?? '');
-    const held = `.holds/${recordingId({ nodeId, time: times[0] ?? '' })}`;
-    let isHeld = false;
-    const readDocument = async (name: string): Promise<Uint8Array | undefined> =>
-      isHeld && name === held ? Buffer.from('{}') : undefined;
-    const plan = await apply(
-      { ...store, readDocument },
-      { maxAgeMs },
-      { removing: async () => void (isHeld = true) },
-    );
-    expect(gone).toEqual([times[1]]);
-    expect(plan.remove).toHaveLength(1);
-  });
-
   it('lets the event loop turn, and without a size limit reads only recordings that it removes', async () => {
     const { store, looked, gone } = storeOf();
     const maxAgeMs = nowMs - Date.parse(times[10] ?? '');
@@ -410,6 +394,73 @@ describe('a removal that fails', () => {
     const report = await verifyStore({ store, keys, checkpoint: [], nowMs: Date.now() });
     expect(report.verdict).toBe('verified');
   });
+
+  it.each([
+    ['before', []],
+    ['while', ['removal-pending', 'removed-while-held']],
+  ])(
+    'keeps a recording that is held %s its removal is logged, and verify accepts that',
+    async (when, codes) => {
+      await using rig = await createRig();
+      for (const command of ['one', 'two']) await uploadWhole(rig.recorder, HEADER.replace('sh -i', command));
+      const [{ id: held = '' } = {}] = await rig.list();
+      await rig.recorder.close();
+      const [store, signer] = [await createDiskStore(rig.directory), await holdSigner(rig)];
+      const evidence = await openEvidenceOf(rig);
+      const keys = [signer.key.public];
+      const change = (kind: 'held' | 'released'): Promise<void> =>
+        changeHold(store, held, { kind, reason: 'case 17' }, { ...signer, nowMs: Date.now() });
+      let isFirst = true;
+      const holdOnce = async (at: string): Promise<void> => {
+        if (at !== when || !isFirst) return;
+        isFirst = false;
+        await change('held');
+      };
+      const options: RetentionOptions = {
+        store,
+        evidence: {
+          ...evidence,
+          async removing(removals) {
+            await holdOnce('while');
+            await evidence.removing(removals);
+          },
+        },
+        trusted: signer.trusted,
+        policy: { maxBytes: 0 },
+        nowMs: Date.now,
+        everyMs: 1,
+        log: createSilentLogger(),
+        onApplied: () => undefined,
+        onUnprovenHolds: () => undefined,
+        onFailure: () => undefined,
+      };
+      const apply = async (): Promise<readonly string[]> => {
+        await applyRetention(options, async (kept) => {
+          await holdOnce('before');
+          return kept.map(({ bytes }) => ({ user: 'alice', bytes, endedAtMs: 0 }));
+        });
+        return (await store.list()).map(({ key }) => recordingId(key));
+      };
+      const verify = () => verifyStore({ store, keys, checkpoint: [], nowMs: Date.now() });
+      expect(await apply()).toEqual([held]);
+      const report = await verify();
+      expect([report.verdict, report.findings.map(({ code }) => code)]).toEqual(['verified', codes]);
+      const cast = join(rig.directory, `${held.replace('_', '/')}.cast`);
+      const content = await readFile(cast);
+      await writeFile(cast, HEADER);
+      const faults = (await verify()).findings.filter(({ severity }) => severity === 'fault');
+      expect(faults.map(({ code }) => code)).toEqual([
+        'cast-changed',
+        'recording-differs-from-log',
+        ...codes.filter((code) => code === 'removed-while-held'),
+      ]);
+      await writeFile(cast, content);
+      await change('released');
+      expect(await apply()).toEqual([]);
+      expect(await verify()).toMatchObject({ verdict: 'verified', findings: [], removed: 2 });
+      await evidence.close();
+    },
+  );
 
   it('does not excuse a recording that was held afterwards and is missing', async () => {
     const directory = await mkdtemp(join(tmpdir(), 'retention-'));
