@@ -2,7 +2,7 @@
 """Verifies the evidence of a store in a directory: verify.py <store> [<raw public key, base64> ...].
 
 Needs Python 3.8 and no packages. docs/evidence.md describes the format.
-Exit codes: 0: no faults with the named keys, 1: faults, 3: no key was named, or no log is signed by it.
+Exit codes: 0: no faults with the named keys, 1: faults, 3: no faults, but no key was named, or no log has entries.
 """
 import base64, hashlib, json, pathlib, re, sys
 
@@ -36,7 +36,7 @@ def good(key, message, signature):
 
 sha = lambda data: hashlib.sha256(data).hexdigest()
 UNCHECKED = 'checkpoints, unfinished sessions, takeovers by another recorder, documents of holds, parts in other stores'
-store, faults = pathlib.Path(sys.argv[1]), []
+store, faults, notices = pathlib.Path(sys.argv[1]), [], []
 raw = [base64.b64decode(k) for k in sys.argv[2:]] or [
     base64.b64decode(''.join(f.read_text().split('\n')[1:-2]))[-32:] for f in store.glob('.evidence/keys/*.pem')]
 keys, entries, hashes = {sha(k)[:32]: k for k in raw}, {}, {}  # entries and hashes: by log and number
@@ -54,9 +54,10 @@ def same(path, seal):
         chain, at = hashlib.sha256(chain + bytes.fromhex(digest)).digest(), at + size
     check(chain.hex() == seal['chain'] and at == len(data), path, 'is not what was sealed')
 
-for log in store.glob('.evidence/logs/*'):
+# List all logs before reading any: recorders may add entries that refer to other logs.
+for log, segments in [(log, sorted(log.iterdir())) for log in store.glob('.evidence/logs/*')]:
     prev, n = '0' * 64, 0
-    for segment in sorted(log.iterdir()):
+    for segment in segments:
         *lines, last = segment.read_bytes().splitlines()
         for line in lines:
             entry = json.loads(line)
@@ -66,7 +67,7 @@ for log in store.glob('.evidence/logs/*'):
         s = json.loads(last)['signature']
         check((s['log'], s['n'], s['hash']) == (log.name, n - 1, prev), segment, 'ends with another entry')
         signed(segment, b'tailcast log 1\n%s\n%d\n%s\n' % (log.name.encode(), n - 1, prev.encode()), s['key'], s['ed25519'])
-ends, holds, durable, documents, gone = {}, {}, {}, {}, set()
+ends, holds, durable, documents, removals, gone = {}, {}, {}, {}, {}, set()
 for (log, n), e in entries.items():
     kind = e['kind']
     check(kind != 'lost', log, 'entry', n, 'says that acknowledged bytes are lost')
@@ -90,7 +91,8 @@ for (log, n), e in entries.items():
         marks = holds.get(e['recording'], [])
         before = [h for of, m, h in marks if (m < n if of == log else h['time'] <= e['time'])]
         held = max(before, key=lambda h: h['at'], default={'kind': 'released'})['kind'] == 'held'
-        check(not held, e['recording'], 'was removed while it was held')
+        if e['time'] >= removals.get(e['recording'], ('', held))[0]:
+            removals[e['recording']] = e['time'], held
         later = any(h['kind'] == 'held' and h not in before for of, m, h in marks)
         e['reason'] != 'unverified' and not later and gone.add(e['recording'])
 for name, digest in documents.items():
@@ -119,7 +121,13 @@ for sidecar in store.glob('*/*.json'):
 for name in ends:
     check(name in gone or (store / (name[::-1].replace('_', '/', 1)[::-1] + '.cast')).is_file(), name, 'is missing')
     check(name in gone or (store / (name[::-1].replace('_', '/', 1)[::-1] + '.json')).is_file(), name, 'has no sidecar')
+for name, (_, held) in removals.items():  # only the last removal can have removed the recording
+    path = name[::-1].replace('_', '/', 1)[::-1]
+    files = ['.cast', '.json'] if name in ends else ['.cast']
+    kept = all((store / (path + f)).is_file() for f in files) and not any(name in f or path in f for f in faults)
+    check(not held or kept, name, 'was removed while it was held')
+    held and kept and notices.append(name + ' is unchanged, but the log contains its removal while it was held')
 proved = len(sys.argv) > 2 and len(entries) > 0
-print('\n'.join(faults) or 'no faults' if proved or faults else 'unverified: no key was named, or no log is signed by it')
-faults or print('not checked:', UNCHECKED)
+print('\n'.join(faults) or 'no faults' if proved or faults else 'unverified: no key was named, or no log has entries')
+faults or print('\n'.join(['not checked: ' + UNCHECKED, *notices]))
 sys.exit(1 if faults else 0 if proved else 3)

@@ -34,6 +34,33 @@ const KINDS = [
   'deleteEverythingOfALog',
 ] as const;
 
+/** Python program that runs a script, and adds staged files to the store when the script reads its first file. */
+const WITH_LATE_FILES = `
+import pathlib, runpy, shutil, sys
+script, staged, *sys.argv[1:] = sys.argv[1:]
+read = pathlib.Path.read_bytes
+def read_late(path):
+    pathlib.Path.read_bytes = read
+    shutil.copytree(staged, sys.argv[1], dirs_exist_ok=True)
+    return read(path)
+pathlib.Path.read_bytes = read_late
+runpy.run_path(script, run_name='__main__')
+`;
+
+/** Returns the segments of a new log, one for each entry, and the head of each segment. */
+function segmentsOf(log: string, signer: SigningKey) {
+  let [prev, n] = [NO_HASH, 0];
+  return (event: LogEvent) => {
+    const line = encodeEntry({ n, prev, time: '2026-07-29T12:00:00.000Z', event });
+    const head = { log, n, hash: hashLine(line) };
+    [prev, n] = [head.hash, n + 1];
+    return {
+      head,
+      file: [logSegmentName(log, head.n), Buffer.from(encodeSegment([line], head, signer))] as const,
+    };
+  };
+}
+
 /** Returns the segment of a new log with these entries. */
 function logOf(events: readonly LogEvent[], signer: SigningKey): readonly [string, Buffer] {
   const log = 'f'.repeat(32);
@@ -114,6 +141,11 @@ describe('docs/verify.py', () => {
       await grow('forged', [], new Map([[file, Buffer.from(signBatch(file, batch, generateSigningKey()))]])),
     ).toMatch('is not signed');
     expect(await grow('held', [hold, removal])).toMatch('was removed while it was held');
+    const kept: Objects = new Map([['nGATE1CNTRL/2026-07-29T11:50:50.000000000Z.cast', Buffer.from('x')]]);
+    expect(await grow('kept', [hold, removal], kept)).toMatch(noFaults);
+    expect(await grow('keptChanged', [end, hold, removal], kept)).toMatch('was removed while it was held');
+    const release = { ...hold, kind: 'released', at: '2026-07-29T11:50:51.000Z' } as const;
+    expect(await grow('again', [end, hold, removal, hold, release, removal])).toMatch(noFaults);
     for (const [name, events, expected] of [
       ['excused', [removal], noFaults],
       ['unverified', [{ ...removal, reason: 'unverified' }], 'is missing'],
@@ -121,6 +153,20 @@ describe('docs/verify.py', () => {
     ] as const) {
       expect(await grow(name, [end, ...events]), name).toMatch(expected);
     }
+    const [one, two] = ['1', '2'].map((name) => segmentsOf(name.repeat(32), signer));
+    const [first, second] = [one!, two!].map((append, at) =>
+      append({ kind: 'open', format: LOG_FORMAT, log: String(at + 1).repeat(32), key: signer.public.raw }),
+    );
+    const [third, fourth] = [one!, two!].map((append) => append(gone));
+    const witnesses = [
+      one!({ kind: 'witness', head: fourth!.head }),
+      two!({ kind: 'witness', head: third!.head }),
+    ];
+    await verify('staged', new Map([third!, fourth!, ...witnesses].map(({ file }) => file)), []);
+    await verify('live', new Map([first!, second!].map(({ file }) => file)), []);
+    const argv = ['-c', WITH_LATE_FILES, script, join(root, 'staged'), join(root, 'live'), signer.public.raw];
+    const { stdout } = await run('python3', argv).catch((error: { stdout: string }) => error);
+    expect(stdout).toMatch(noFaults);
     await rm(root, { recursive: true });
   });
 });
