@@ -54,7 +54,7 @@ const INTERPRETER = new RegExp(
   [
     String.raw`(?:^|\/)(?:(?:[akrsz]|ba|c|da|fi|mk|nu|o|pdk|pw|tc|tcl|x?on|ya)?sh|busybox|toybox|python|pypy|perl|ruby`,
     'node(?:js)?|deno|bun|php|lua|luajit|[gmn]?awk|env|xargs|exec|nohup|nice|timeout|setsid|flock|chroot|nsenter',
-    String.raw`unshare|setpriv|stdbuf|strace|sudo|su|doas|socat|find|parallel)[\d.]*(?:[:@].*)?$`,
+    String.raw`unshare|setpriv|stdbuf|strace|sudo|su|doas|socat|find|parallel)[\d.]*(?:[:@][^/]*)?$`,
   ].join('|'),
 );
 const PEM_LINE = /^(?:[\sA-Za-z0-9+/=]{16,}|\s*|(?:Version|Comment|Proc-Type|DEK-Info): .*|=[\w+/]{4}\s*)$/;
@@ -118,8 +118,12 @@ function startsWith(text: string, start: number, word: string): boolean {
   return true;
 }
 
-/** Returns true if the word names a program, or an image with a program, that runs its arguments as commands. */
-export function isInterpreter(word: string): boolean {
+/**
+ * Returns true if the word names a program, or an image with a program, that runs its arguments as commands.
+ * @throws TooManySecretsError
+ */
+export function isInterpreter(word: string, work?: SecretWork): boolean {
+  spend(work, word.length);
   return INTERPRETER.test(word);
 }
 
@@ -167,7 +171,7 @@ export function replaceSecretWords(words: readonly string[], work?: SecretWork):
 export function showWords(
   words: readonly string[],
   work?: SecretWork,
-  isInterpreted = words.some(isInterpreter),
+  isInterpreted = words.some((word) => isInterpreter(word, work)),
 ): { words: readonly string[]; hidesCommand: boolean } {
   // readers of the event cannot distinguish such a word from a replaced one
   let hidesCommand = isInterpreted && words.some((word) => word.includes(SECRET));

@@ -27,8 +27,11 @@ export interface RedactedBody {
 interface Findings {
   hidesCommand: boolean;
   readonly work: SecretWork;
-  /** Literal environment values, by name, that the event omits; undefined if they are unknown. */
-  literals: ReadonlyMap<string, string> | undefined;
+  /**
+   * Names of the literal environment values, which the event omits; undefined if they are unknown. The value is true if
+   * the environment value may be a command.
+   */
+  literals: ReadonlyMap<string, boolean> | undefined;
 }
 
 /** Returns the limit of the work on one request. The work takes about 20 ms. */
@@ -82,7 +85,7 @@ function redactObject(json: unknown, shape: Shape, work: SecretWork): RedactedBo
 function redactPatch(operations: readonly unknown[], shape: Shape, work: SecretWork): RedactedBody {
   if (operations.some((item) => hidesValue(item, shape)))
     return { body: NOTHING, unread: 'it is a JSON patch that copies or moves a value' };
-  const literals = operations.some(writesEnvironment) ? undefined : new Map<string, string>();
+  const literals = operations.some(writesEnvironment) ? undefined : new Map<string, boolean>();
   const findings: Findings = { hidesCommand: false, work, literals };
   const kept = redacted(
     operations.map((item) => keepOperation(item, shape, findings)),
@@ -150,7 +153,7 @@ function keep(json: unknown, shape: Shape | undefined, findings: Findings): unkn
     return mapMembers(json, (name, value) => keep(value, memberOf(shape, name), findings));
   const container = { ...json };
   const before = findings.literals;
-  findings.literals = literalsOf(container);
+  findings.literals = literalsOf(container, findings.work);
   const words = keepContainer(container, findings);
   const kept = mapMembers(json, (name, value) => words[name] ?? keep(value, memberOf(shape, name), findings));
   findings.literals = before;
@@ -271,7 +274,7 @@ function wordsOf(value: unknown, findings: Findings): unknown {
 
 /** @param run the program and its arguments */
 function shownWords(words: readonly string[], findings: Findings, run = words): readonly string[] {
-  const isInterpreted = run.some(isInterpreter);
+  const isInterpreted = run.some((word) => isInterpreter(word, findings.work));
   const shown = showWords(words, findings.work, isInterpreted);
   findings.hidesCommand ||=
     shown.hidesCommand || run.some((word, at) => hidesVariable(word, findings, at === 0 || isInterpreted));
@@ -289,26 +292,29 @@ function hidesVariable(word: string, { literals }: Findings, isInterpreted: bool
     if (close < 0) return false;
     if (word[at + 1] === '(') {
       if (literals === undefined) return true;
-      const literal = literals.get(word.slice(at + 2, close));
-      if (literal !== undefined && (isInterpreted || mayBeCommand(literal, false))) return true;
+      const isCommand = literals.get(word.slice(at + 2, close));
+      if (isCommand === true || (isCommand === false && isInterpreted)) return true;
     }
     at = word.indexOf('$', close + 1);
   }
   return false;
 }
 
-/** Returns the literal environment values of a container by name. */
-function literalsOf({ env }: Readonly<Record<string, unknown>>): ReadonlyMap<string, string> {
-  const literals = new Map<string, string>();
+/** Returns the names of the literal environment values of a container, and whether each value may be a command. */
+function literalsOf(
+  { env }: Readonly<Record<string, unknown>>,
+  work: SecretWork,
+): ReadonlyMap<string, boolean> {
+  const literals = new Map<string, boolean>();
   const items: readonly unknown[] = Array.isArray(env) ? env : [];
   for (const item of items) {
     if (typeof item !== 'object' || item === null) continue;
     const name: unknown = Reflect.get(item, 'name');
     const value: unknown = Reflect.get(item, 'value');
     if (!isString(name) || !isString(value) || value === '') continue;
-    const other = literals.get(name);
-    // if the name is repeated, the text contains a space and therefore may be a command
-    literals.set(name, other === undefined ? value : `${other.slice(0, 1)} ${value}`);
+    spend(work, value.length);
+    // if the name is repeated, any of its values may be used
+    literals.set(name, literals.has(name) || mayBeCommand(value, false));
   }
   return literals;
 }

@@ -3,7 +3,7 @@ import { parseTarget } from '../../src/kube/canonical-target.ts';
 import { parseRequestInfo } from '../../src/kube/request-info.ts';
 import { createEventPoster, type EventPosterLimits } from '../../src/recording/event-poster.ts';
 import type { RecordingPolicy } from '../../src/recording/policy.ts';
-import { redactBody } from '../../src/recording/redact-body.ts';
+import { createRedactionWork, redactBody } from '../../src/recording/redact-body.ts';
 import { createRequestEvents, type ApiRequest } from '../../src/recording/request-event.ts';
 import type { Identity } from '../../src/tailnet/identity.ts';
 import { openRecorder } from '../support/recorded-rig.ts';
@@ -441,6 +441,25 @@ describe('the body of an event', () => {
       return (user + system) / 1000;
     });
     expect(Math.min(...times)).toBeLessThan(100);
+  });
+
+  it.each([
+    ['names of shells', { command: [`${'/sh:'.repeat(60_000)}\n`] }],
+    [
+      'references to a long value',
+      { command: ['app', '$(A)'.repeat(30_000)], env: [{ name: 'A', value: 'a'.repeat(120_000) }] },
+    ],
+  ])('with many %s needs little CPU', (_, container) => {
+    const info = parseRequestInfo('POST', parseTarget('/api/v1/namespaces/n/pods'));
+    const work = createRedactionWork();
+    const { left } = work;
+    const body = utf8(JSON.stringify({ spec: { containers: [container] } }));
+    const before = process.cpuUsage();
+    redactBody(info, body, false, work);
+    const { user, system } = process.cpuUsage(before);
+    expect((user + system) / 1000).toBeLessThan(100);
+    // about one unit for the rules and one for the check of each character
+    expect(left - work.left).toBeGreaterThan(2 * 240_000);
   });
 
   it.each([
