@@ -6,7 +6,7 @@ import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
 import { recordingId, type RecordingKey } from '../store/key.ts';
 import type { ReadableStore, StoredRecording } from '../store/store.ts';
-import { fault, notice, type Finding } from './finding.ts';
+import { fault, notice, type Finding, type FindingCode } from './finding.ts';
 import type { LogHead } from './log-entry.ts';
 import { indexLogs, type Index } from './log-index.ts';
 import type { PublicKey } from './signing-key.ts';
@@ -14,7 +14,7 @@ import { checkHeads, readLogs, witnessedHeads, type DocumentReader, type KeyRing
 import { checkDocuments, sharesKey } from './verify-documents.ts';
 import { checkHeldRemovals, checkHolds } from './verify-holds.ts';
 import { checkSessions } from './verify-sessions.ts';
-import { checkRecording, type VerifiedPart } from './verify-recording.ts';
+import { checkRecording, type CheckedRecording, type VerifiedPart } from './verify-recording.ts';
 
 /** Read access to a complete store. */
 export type VerifiedStore = ReadableStore & DocumentReader;
@@ -84,14 +84,25 @@ export async function verifyStore(options: VerifyOptions): Promise<VerifyReport>
   const bodies = new Map<string, number>();
   const parts: VerifiedPart[] = [];
   let withEvidence = 0;
-  for (const recording of listed.toSorted(byKey)) {
-    signal?.throwIfAborted();
-    const checked = await checkRecording(store, recording, context);
+  const addChecked = (recording: StoredRecording, checked: CheckedRecording): void => {
     if (checked.isAbsent) present.delete(recordingId(recording.key));
     else if (checked.evidence) withEvidence += 1;
     if (checked.bodyBytes !== undefined) bodies.set(recordingId(recording.key), checked.bodyBytes);
     if (checked.part !== undefined) parts.push(checked.part);
     findings.push(...checked.findings);
+  };
+  const incomplete: StoredRecording[] = [];
+  for (const recording of listed.toSorted(byKey)) {
+    signal?.throwIfAborted();
+    const checked = await checkRecording(store, recording, context);
+    if (checked.findings.some(({ code }) => REMOVAL_CODES.has(code))) incomplete.push(recording);
+    else addChecked(recording, checked);
+  }
+  // Read the logs again, because a recorder may have logged the removal of these recordings during the verification.
+  const later = incomplete.length === 0 ? context : { ...context, ...(await readIndex(options)) };
+  for (const recording of incomplete) {
+    signal?.throwIfAborted();
+    addChecked(recording, await checkRecording(store, recording, later));
   }
   const absent = await confirmAbsent(options, checkAbsent(index, present, keys), present);
   const unfinished = checkCourses(index, bodies, present, options.nowMs - unfinishedMs);
@@ -123,6 +134,21 @@ export async function verifyStore(options: VerifyOptions): Promise<VerifyReport>
     sessions: sessionsOf(index),
     findings,
   };
+}
+
+/** Faults that a removal in progress can cause. */
+const REMOVAL_CODES: ReadonlySet<FindingCode> = new Set([
+  'sidecar-missing',
+  'notes-missing',
+  'recording-unreadable',
+]);
+
+async function readIndex({
+  store,
+  keys: trusted,
+}: VerifyOptions): Promise<Index & { readonly keys: KeyRing }> {
+  const { logs, keys } = await readLogs(store, trusted);
+  return { ...indexLogs(logs), keys };
 }
 
 function sessionsOf({ ends, logs }: Index): ReadonlyMap<string, string> {
@@ -211,13 +237,13 @@ interface Absent {
 
 /** Reads the evidence logs again, because a missing recording may have been removed during the verification. */
 async function confirmAbsent(
-  { store, keys: trusted }: VerifyOptions,
+  options: VerifyOptions,
   first: Absent,
   present: ReadonlySet<string>,
 ): Promise<Absent> {
   if (!first.findings.some(({ code }) => code === 'recording-missing')) return first;
-  const { logs, keys } = await readLogs(store, trusted);
-  const second = checkAbsent(indexLogs(logs), present, keys);
+  const index = await readIndex(options);
+  const second = checkAbsent(index, present, index.keys);
   const still = new Set(
     second.findings.filter(({ code }) => code === 'recording-missing').map(({ recording }) => recording),
   );

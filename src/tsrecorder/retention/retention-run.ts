@@ -78,7 +78,7 @@ export interface RetentionOptions {
   /** Interval between runs, in milliseconds. */
   readonly everyMs: number;
   readonly log: Logger;
-  /** Called after a run, with its changes. */
+  /** Called after a run with its changes, also if the run failed after its plan was complete. */
   readonly onApplied: (plan: RetentionChanges) => void;
   /** Called with the number of recordings that are kept only because of an unproven hold. */
   readonly onUnprovenHolds: (count: number) => void;
@@ -103,10 +103,7 @@ export function startRetention(options: RetentionOptions): Retention {
     running = running
       .then(() => applyRetention(options, findUsers, closing.signal, loggedHolds))
       .then((plan) => {
-        const { remove, overQuota } = plan;
-        options.onApplied(plan);
-        if (remove.length > 0) log.info({ recordings: remove.length }, 'recordings removed by retention');
-        if (overQuota) log.error({}, OVER_QUOTA);
+        if (plan.overQuota) log.error({}, OVER_QUOTA);
       })
       .catch((error: unknown) => {
         if (closing.signal.aborted) return;
@@ -318,9 +315,15 @@ export async function applyRetention(
   const { plan } = await planSessions(store, trusted, holds.proofs, (held) =>
     planRetention(asked, held, policy, now, (recordings) => unlessAborted(findUsers(recordings), signal)),
   );
-  const remove = await removeRecordings(options, plan.remove, holds, signal);
-  await removeAlertMarks(store, new Set(remove.map(({ id }) => id)), nowMs() - NEVER_STORED_MS);
-  if (policy.maxAgeMs !== undefined) await removeEvents(options, nowMs() - policy.maxAgeMs);
+  const remove: PlannedRemoval[] = [];
+  try {
+    await removeRecordings(options, plan.remove, holds, signal, remove);
+    await removeAlertMarks(store, new Set(remove.map(({ id }) => id)), nowMs() - NEVER_STORED_MS);
+    if (policy.maxAgeMs !== undefined) await removeEvents(options, nowMs() - policy.maxAgeMs);
+  } finally {
+    options.onApplied({ ...plan, remove });
+    if (remove.length > 0) options.log.info({ recordings: remove.length }, 'recordings removed by retention');
+  }
   return { ...plan, remove };
 }
 
@@ -329,15 +332,15 @@ export async function applyRetention(
  * the removal of few recordings that still exist. Recordings with a new hold are skipped, before and after the batch is
  * logged.
  *
- * @returns the removed recordings
+ * @param removed receives each recording after its removal
  */
 async function removeRecordings(
   { store, evidence, trusted }: RetentionOptions,
   planned: readonly PlannedRemoval[],
   { listed }: Holds,
   signal: AbortSignal,
-): Promise<readonly PlannedRemoval[]> {
-  const removed: PlannedRemoval[] = [];
+  removed: PlannedRemoval[],
+): Promise<void> {
   const logged = new Map<string, LoggedHold>(evidence.holds);
   const isHeld = (id: string): Promise<boolean> => hasNewHold(store, id, logged.get(id), trusted);
   for (let start = 0; start < planned.length; start += REMOVAL_BATCH) {
@@ -360,7 +363,6 @@ async function removeRecordings(
       removed.push(removal);
     }
   }
-  return removed;
 }
 
 /** Adds new holds and releases to the evidence log, and reports unproven holds. @returns all holds */

@@ -275,6 +275,7 @@ describe('retention of a store of many recordings', () => {
     store: RecordingStore,
     policy: RetentionPolicy,
     evidence: Partial<RetentionOptions['evidence']> = {},
+    onApplied: RetentionOptions['onApplied'] = () => undefined,
   ): ReturnType<typeof applyRetention> {
     return applyRetention({
       store,
@@ -285,7 +286,7 @@ describe('retention of a store of many recordings', () => {
       nowMs: () => nowMs,
       everyMs: 1,
       log: createSilentLogger(),
-      onApplied: () => undefined,
+      onApplied,
       onFailure: () => undefined,
     });
   }
@@ -305,6 +306,22 @@ describe('retention of a store of many recordings', () => {
       apply({ ...store, remove }, { maxAgeMs }, { removing: async (some) => void logged.push(some.length) }),
     ).rejects.toThrow('broken');
     expect(logged).toEqual([100, 100, 50, 100]);
+  });
+
+  it('reports the recordings that it removed before a failure', async () => {
+    const { store } = storeOf();
+    const remove = async (key: RecordingKey): Promise<void> => {
+      if (key.time === times[2]) throw new Error('broken');
+    };
+    const removed: string[] = [];
+    const applied = apply(
+      { ...store, remove },
+      { maxAgeMs: nowMs - Date.parse(times[5] ?? '') },
+      {},
+      (plan) => void removed.push(...plan.remove.map(({ id }) => id)),
+    );
+    await expect(applied).rejects.toThrow('broken');
+    expect(removed).toEqual(times.slice(0, 2).map((time) => recordingId({ nodeId, time })));
   });
 
   it('lets the event loop turn, and without a size limit reads only recordings that it removes', async () => {
@@ -504,6 +521,27 @@ describe('a removal that fails', () => {
       'verified',
       ['removal-pending', 'removal-pending'],
     ]);
+  });
+});
+
+describe('a removal during a verification', () => {
+  it.each(['before', 'after'])('is a notice if it starts %s the recordings are listed', async (when) => {
+    await using rig = await createRig();
+    await uploadWhole(rig.recorder, HEADER);
+    const [{ id = '', key = '' } = {}] = await rig.list();
+    await rig.recorder.close();
+    const [disk, signer] = [await createDiskStore(rig.directory), await holdSigner(rig)];
+    const evidence = await openEvidenceOf(rig);
+    const list = async (): ReturnType<typeof disk.list> => {
+      const earlier = await disk.list();
+      await evidence.removing([{ recording: id, reason: 'age', bytes: 1 }]);
+      await rm(join(rig.directory, key.replace(/cast$/, 'json')));
+      return when === 'after' ? earlier : disk.list();
+    };
+    const keys = [signer.key.public];
+    const report = await verifyStore({ store: { ...disk, list }, keys, checkpoint: [], nowMs: Date.now() });
+    await evidence.close();
+    expect(report).toMatchObject({ verdict: 'verified', findings: [{ code: 'removal-pending' }] });
   });
 });
 
