@@ -210,7 +210,10 @@ export class EventBatches {
           // The earlier attempt may have signed the same lines with an earlier key.
           const { text } = readBatch(name, existing, new Map());
           if (Buffer.compare(Buffer.from(text), lines) !== 0) throw error;
-          await store.replaceDocument(name, content);
+          // The store may refuse to overwrite a locked document. Treat this as a conflict, to store the other batches.
+          await store.replaceDocument(name, content, true).catch((cause: unknown) => {
+            throw new TailcastError('UPLOAD_CONFLICT', errorText(cause), { cause });
+          });
         }
       }
       await onStored(name, content);

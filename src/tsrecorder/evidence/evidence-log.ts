@@ -325,7 +325,7 @@ export class EvidenceLog {
       const segment = encodeSegment(lines, { log: this.id, n: last.n, hash: last.hash }, key);
       const name = logSegmentName(this.id, first.n);
       try {
-        if (this.#forged === first.n) await store.replaceDocument(name, Buffer.from(segment));
+        if (this.#forged === first.n) await store.replaceDocument(name, Buffer.from(segment), true);
         else await store.putDocument(name, Buffer.from(segment));
       } catch (error) {
         // An earlier request may have succeeded although its response was lost. Therefore compare the store with the

@@ -22,8 +22,12 @@ export interface DocumentStore {
    * @throws TailcastError `STORE_FAILED`
    */
   claimDocument(name: string, content: Uint8Array): Promise<boolean>;
-  /** Writes a document durably, and replaces an existing one. @throws TailcastError `STORE_FAILED` */
-  replaceDocument(name: string, content: Uint8Array): Promise<void>;
+  /**
+   * Writes a document durably, and replaces an existing one.
+   * @param retain true to write it with the configured object-lock retention, as `putDocument` does. Default: false
+   * @throws TailcastError `STORE_FAILED`
+   */
+  replaceDocument(name: string, content: Uint8Array, retain?: boolean): Promise<void>;
   /**
    * Lists the names that start with `prefix`, sorted. The prefix ends with `/`. Leaves out names that no recorder
    * writes, such as backup files of editors and folder markers in a bucket.

@@ -91,8 +91,8 @@ function createDocuments(bucket: Bucket): DocumentStore {
         throw error;
       }
     },
-    async replaceDocument(name, content) {
-      await bucket.put(checked(name), content);
+    async replaceDocument(name, content, retain = false) {
+      await bucket.put(checked(name), content, { retain });
     },
     async listDocuments(prefix, maximum = Infinity) {
       const names: string[] = [];

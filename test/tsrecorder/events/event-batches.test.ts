@@ -141,6 +141,28 @@ describe('batches of events', () => {
     expect(await storedIn(bench, nameOf(1))).toContain(key.public.id);
   });
 
+  it('are stored even if the store does not permit the replacement of an earlier batch', async () => {
+    const bench = await createBench();
+    const lines = Buffer.from('{"a":1}\n');
+    await bench.store.putDocument(nameOf(1), signBatch(nameOf(1), lines, generateSigningKey()));
+    for (const second of [1, 2])
+      await writeFile(join(bench.directory, nameOf(second).slice(batchPrefix(DAY).length)), lines);
+    const retained: (boolean | undefined)[] = [];
+    const replaceDocument: RecordingStore['replaceDocument'] = async (_name, _content, retain) => {
+      retained.push(retain);
+      throw new TailcastError('STORE_FAILED', 'AccessDenied');
+    };
+    const key = generateSigningKey();
+    const batches = await bench.open({
+      store: { ...bench.store, replaceDocument },
+      sign: (name, content) => signBatch(name, content, key),
+    });
+    await expect.poll(bench.failures).toBeGreaterThan(0);
+    await batches.close();
+    expect(await storedIn(bench, nameOf(2))).toContain(key.public.id);
+    expect([retained[0], [...(await batches.waiting()).keys()]]).toEqual([true, [nameOf(1)]]);
+  });
+
   it('are not stored while they are being created', async () => {
     const bench = await createBench();
     let down = true;
