@@ -363,12 +363,7 @@ export class Indexer {
       others.push(id);
       return [];
     });
-    try {
-      await putSessions(index, sessions, this.#options.matched);
-    } catch {
-      // One of the recordings may be the cause, so read them one by one.
-      return ids;
-    }
+    if (!(await putSessions(index, sessions, this.#options.matched))) return ids;
     for (const { recording } of sessions) this.#read.add(recording.id);
     return others;
   }

@@ -4,18 +4,23 @@ import type { Recording } from '../../wire/recorder-api/recording.ts';
 import type { IndexClient } from './index-client.ts';
 import type { IndexerOptions } from './index-progress.ts';
 
-/** @param matched called with the matching alert rules of each session that was not in the index */
+/**
+ * @param matched called with the matching alert rules of each session that was not in the index
+ * @returns false if the request failed. One of the recordings may be the cause, so send them one by one
+ */
 export async function putSessions(
   index: Pick<IndexClient, 'ask'>,
   sessions: readonly { readonly recording: Recording; readonly doc: SessionDoc }[],
   matched: IndexerOptions['matched'],
-): Promise<void> {
+): Promise<boolean> {
   const docs = sessions.map(({ doc }) => doc);
-  if (docs.length === 0) return;
-  const results = await index.ask('put', docs);
+  if (docs.length === 0) return true;
+  const results = await index.ask('put', docs).catch(() => undefined);
+  if (results === undefined) return false;
   for (const [at, { recording }] of sessions.entries()) {
     const result = results[at] ?? 'same';
     // Make the matches durable before the next flush. After a crash before the flush, the recording is read again.
     if (result !== 'same') await matched?.(recording, result);
   }
+  return true;
 }

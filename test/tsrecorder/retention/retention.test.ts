@@ -35,6 +35,7 @@ import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
 import { ALERTS_FOLDER, alertMarkName } from '../../../src/tsrecorder/store/alert-marks.ts';
 import { recordingId, type RecordingKey } from '../../../src/tsrecorder/store/key.ts';
 import type { ObjectKind, RecordingStore } from '../../../src/tsrecorder/store/store.ts';
+import type { ListedRecording } from '../../../src/wire/recorder-api/recording.ts';
 import { turnsDuring } from '../../support/loop-turns.ts';
 import {
   createRig,
@@ -53,6 +54,12 @@ const recording = (id: string, startedAtMs: number, bytes: number): KeptRecordin
   storedAtMs: startedAtMs,
   bytes,
 });
+
+async function newest(rig: Rig): Promise<ListedRecording> {
+  const [recording] = await rig.list();
+  if (recording === undefined) throw new Error('the store is empty');
+  return recording;
+}
 
 const NO_EVIDENCE: RetentionOptions['evidence'] = {
   removing: async () => undefined,
@@ -391,7 +398,7 @@ describe('a removal that fails', () => {
   it('keeps the recording listed, and the next run removes all its files', async () => {
     await using rig = await createRig();
     await uploadWhole(rig.recorder, `${HEADER}{"kind":"stream","name":"stderr"}\n[1,"o","x"]\n`);
-    const [{ key = '' } = {}] = await rig.list();
+    const { key } = await newest(rig);
     await rig.recorder.close();
     const sidecar = join(rig.directory, key.replace(/cast$/, 'json'));
     await rename(sidecar, `${sidecar}.moved`);
@@ -420,7 +427,7 @@ describe('a removal that fails', () => {
     async (when, codes) => {
       await using rig = await createRig();
       for (const command of ['one', 'two']) await uploadWhole(rig.recorder, HEADER.replace('sh -i', command));
-      const [{ id: held = '' } = {}] = await rig.list();
+      const { id: held } = await newest(rig);
       await rig.recorder.close();
       const [store, signer] = [await createDiskStore(rig.directory), await holdSigner(rig)];
       const evidence = await openEvidenceOf(rig);
@@ -489,7 +496,7 @@ describe('a removal that fails', () => {
     };
     await using rig = await createRig({}, directory);
     await uploadWhole(rig.recorder, HEADER);
-    const [{ id = '' } = {}] = await rig.list();
+    const { id } = await newest(rig);
     const timing = { retentionMs: 3_600_000 };
     await using again = await rig.restart({ store: { ...disk, remove }, clock: later, retention, timing });
     await until(async () => isLogged || undefined);
@@ -507,7 +514,7 @@ describe('a removal that fails', () => {
   it('is a notice, not a fault, if only the cast is left', async () => {
     await using rig = await createRig();
     await uploadWhole(rig.recorder, HEADER);
-    const [{ id = '', key = '' } = {}] = await rig.list();
+    const { id, key } = await newest(rig);
     await rig.recorder.close();
     const [store, signer] = [await createDiskStore(rig.directory), await holdSigner(rig)];
     const verify = () => verifyStore({ store, keys: [signer.key.public], checkpoint: [], nowMs: Date.now() });
