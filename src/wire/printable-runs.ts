@@ -6,7 +6,7 @@ const MIN_RUN = 6;
 /**
  * Returns the runs of printable characters in binary output, each as a line that ends with `\r\n`. Returns an
  * empty text if there is no run. A run consists of valid UTF-8 without control characters. A tab is
- * printable. A NUL ends only runs of sufficient length and is omitted, because terminals ignore it.
+ * printable.
  */
 export function printableRuns(bytes: Uint8Array): string {
   const runs: string[] = [];
@@ -15,20 +15,11 @@ export function printableRuns(bytes: Uint8Array): string {
   let characters = 0;
   let at = 0;
   const end = (): void => {
-    if (characters >= MIN_RUN)
-      runs.push(
-        Buffer.from(buffer, byteOffset + start, at - start)
-          .toString()
-          .replaceAll('\0', ''),
-      );
+    if (characters >= MIN_RUN) runs.push(Buffer.from(buffer, byteOffset + start, at - start).toString());
     characters = 0;
   };
   while (at < length) {
     const size = printableSize(bytes, at);
-    if (bytes[at] === 0 && characters > 0 && characters < MIN_RUN) {
-      at += 1;
-      continue;
-    }
     if (size === 0) {
       end();
       at += 1;
