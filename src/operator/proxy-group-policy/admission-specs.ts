@@ -19,6 +19,14 @@ const EXPOSED =
   '(has(object.spec.loadBalancerClass) && object.spec.loadBalancerClass == "tailscale") || ' +
   `(has(object.metadata.annotations) && "${ANNOTATIONS.expose}" in object.metadata.annotations && ` +
   `object.metadata.annotations["${ANNOTATIONS.expose}"] == "true")`;
+/**
+ * CEL expression: false for an update of the status that changes no annotation. Controllers can therefore write the
+ * status of an object whose group is no longer allowed.
+ */
+const CHANGES_ANNOTATIONS =
+  '!has(request.subResource) || request.subResource != "status" || ' +
+  'has(object.metadata.annotations) != has(oldObject.metadata.annotations) || ' +
+  '(has(object.metadata.annotations) && object.metadata.annotations != oldObject.metadata.annotations)';
 /** CEL expression: value of the annotation that names the group. */
 const GROUP = `object.metadata.annotations["${ANNOTATIONS.proxyGroup}"]`;
 
@@ -88,6 +96,7 @@ function policy(
       matchConstraints: {
         resourceRules: rules.map((rule) => ({ ...rule, operations: ['CREATE', 'UPDATE'] })),
       },
+      matchConditions: [{ name: 'not-only-status', expression: CHANGES_ANNOTATIONS }],
       validations: [
         {
           expression: `(${isOther}) || ${isListed}`,

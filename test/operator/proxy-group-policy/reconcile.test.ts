@@ -61,6 +61,21 @@ describe('the ProxyGroupPolicies of a namespace', () => {
     ]);
   });
 
+  it('do not apply to updates of the status that change no annotation', async () => {
+    put('first', { ingress: ['web'] });
+    await reconcile();
+    for (const direction of ['ingress', 'egress']) {
+      const spec = bench.object(`${POLICIES}/ts-${direction}-prod`)?.['spec'] as {
+        matchConditions: { expression: string }[];
+      };
+      expect(spec.matchConditions.map(({ expression }) => expression)).toEqual([
+        '!has(request.subResource) || request.subResource != "status" || ' +
+          'has(object.metadata.annotations) != has(oldObject.metadata.annotations) || ' +
+          '(has(object.metadata.annotations) && object.metadata.annotations != oldObject.metadata.annotations)',
+      ]);
+    }
+  });
+
   it('cause no write while nothing changes', async () => {
     put('first', { ingress: ['web'] });
     await reconcile();
