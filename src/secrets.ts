@@ -54,7 +54,7 @@ const INTERPRETER = new RegExp(
   [
     String.raw`(?:^|\/)(?:(?:[akrsz]|ba|c|da|fi|mk|nu|o|pdk|pw|tc|tcl|x?on|ya)?sh|busybox|toybox|python|pypy|perl|ruby`,
     'node(?:js)?|deno|bun|php|lua|luajit|[gmn]?awk|env|xargs|exec|nohup|nice|timeout|setsid|flock|chroot|nsenter',
-    String.raw`unshare|setpriv|stdbuf|strace|sudo|su|doas|socat|find|parallel)[\d.]*(?:[:@][^/]*)?$`,
+    String.raw`unshare|setpriv|stdbuf|strace|sudo|su|runuser|doas|socat|find|parallel|make|script|expect|java|Rscript|powershell)[\d.]*(?:[:@][^/]*)?$`,
   ].join('|'),
 );
 const PEM_LINE = /^(?:[\sA-Za-z0-9+/=]{16,}|\s*|(?:Version|Comment|Proc-Type|DEK-Info): .*|=[\w+/]{4}\s*)$/;
@@ -124,7 +124,7 @@ function startsWith(text: string, start: number, word: string): boolean {
  */
 export function isInterpreter(word: string, work?: SecretWork): boolean {
   spend(work, word.length);
-  return INTERPRETER.test(word);
+  return !word.startsWith('-') && INTERPRETER.test(word);
 }
 
 /** Returns true if the text may contain a command. @param isInterpreted true if an interpreter can read the text */

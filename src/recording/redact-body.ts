@@ -23,15 +23,16 @@ export interface RedactedBody {
   readonly unread?: string;
 }
 
+/** Kind of an environment value. An interpreter can run a word as a command, but not a number. */
+type Literal = 'number' | 'word' | 'command';
+
 /** Facts about the redacted parts of a body. */
 interface Findings {
-  hidesCommand: boolean;
+  /** Reason why the event may hide a command; undefined if it hides none. */
+  unread: string | undefined;
   readonly work: SecretWork;
-  /**
-   * Names of the literal environment values, which the event omits; undefined if they are unknown. The value is true if
-   * the environment value may be a command.
-   */
-  literals: ReadonlyMap<string, boolean> | undefined;
+  /** Literal environment values, which the event omits, by name; undefined if they are unknown. */
+  literals: ReadonlyMap<string, Literal> | undefined;
 }
 
 /** Returns the limit of the work on one request. The work takes about 20 ms. */
@@ -78,15 +79,15 @@ export function redactBody(
 }
 
 function redactObject(json: unknown, shape: Shape, work: SecretWork): RedactedBody {
-  const findings: Findings = { hidesCommand: false, work, literals: new Map() };
+  const findings: Findings = { unread: undefined, work, literals: new Map() };
   return redacted(keep(json, shape, findings), findings);
 }
 
 function redactPatch(operations: readonly unknown[], shape: Shape, work: SecretWork): RedactedBody {
   if (operations.some((item) => hidesValue(item, shape)))
     return { body: NOTHING, unread: 'it is a JSON patch that copies or moves a value' };
-  const literals = operations.some(writesEnvironment) ? undefined : new Map<string, boolean>();
-  const findings: Findings = { hidesCommand: false, work, literals };
+  const literals = operations.some(writesEnvironment) ? undefined : new Map<string, Literal>();
+  const findings: Findings = { unread: undefined, work, literals };
   const kept = redacted(
     operations.map((item) => keepOperation(item, shape, findings)),
     findings,
@@ -96,9 +97,9 @@ function redactPatch(operations: readonly unknown[], shape: Shape, work: SecretW
     : kept;
 }
 
-function redacted(kept: unknown, { hidesCommand }: Findings): RedactedBody {
+function redacted(kept: unknown, { unread }: Findings): RedactedBody {
   const body = new TextEncoder().encode(JSON.stringify(kept));
-  return hidesCommand ? { body, unread: HIDDEN_COMMAND } : { body };
+  return unread === undefined ? { body } : { body, unread };
 }
 
 const HIDDEN_COMMAND =
@@ -276,36 +277,48 @@ function wordsOf(value: unknown, findings: Findings): unknown {
 function shownWords(words: readonly string[], findings: Findings, run = words): readonly string[] {
   const isInterpreted = run.some((word) => isInterpreter(word, findings.work));
   const shown = showWords(words, findings.work, isInterpreted);
-  findings.hidesCommand ||=
-    shown.hidesCommand || run.some((word, at) => hidesVariable(word, findings, at === 0 || isInterpreted));
+  if (shown.hidesCommand) findings.unread ??= HIDDEN_COMMAND;
+  for (const [at, word] of run.entries())
+    findings.unread ??= hiddenVariable(word, findings, at === 0, isInterpreted);
   return shown.words;
 }
 
 /**
- * Returns true if a word contains a variable that the kubelet replaces with text that the event omits and that may be a
- * command.
+ * Returns the reason if a word contains a variable that the kubelet replaces with text that the event omits and that
+ * may be a command.
  */
-function hidesVariable(word: string, { literals }: Findings, isInterpreted: boolean): boolean {
+function hiddenVariable(
+  word: string,
+  { literals }: Findings,
+  isProgram: boolean,
+  isInterpreted: boolean,
+): string | undefined {
   let at = word.indexOf('$');
   while (at >= 0) {
     const close = word[at + 1] === '(' ? word.indexOf(')', at) : at + (word[at + 1] === '$' ? 1 : 0);
-    if (close < 0) return false;
+    if (close < 0) return undefined;
     if (word[at + 1] === '(') {
-      if (literals === undefined) return true;
-      const isCommand = literals.get(word.slice(at + 2, close));
-      if (isCommand === true || (isCommand === false && isInterpreted)) return true;
+      const name = word.slice(at + 2, close);
+      const literal = literals === undefined ? 'command' : literals.get(name);
+      const isCommand = literal === 'command' || (literal === 'word' && isInterpreted);
+      if (isCommand || (literal !== undefined && isProgram)) {
+        const shown = /^[\w.-]{1,63}$/.test(name) ? `$(${name})` : 'a variable';
+        return `the environment value of ${shown} in its commands may contain a command; ${VARIABLE_ADVICE}`;
+      }
     }
     at = word.indexOf('$', close + 1);
   }
-  return false;
+  return undefined;
 }
 
-/** Returns the names of the literal environment values of a container, and whether each value may be a command. */
+const VARIABLE_ADVICE = 'write the value in the command instead of the variable';
+
+/** Returns the kinds of the literal environment values of a container by name. */
 function literalsOf(
   { env }: Readonly<Record<string, unknown>>,
   work: SecretWork,
-): ReadonlyMap<string, boolean> {
-  const literals = new Map<string, boolean>();
+): ReadonlyMap<string, Literal> {
+  const literals = new Map<string, Literal>();
   const items: readonly unknown[] = Array.isArray(env) ? env : [];
   for (const item of items) {
     if (typeof item !== 'object' || item === null) continue;
@@ -314,9 +327,14 @@ function literalsOf(
     if (!isString(name) || !isString(value) || value === '') continue;
     spend(work, value.length);
     // if the name is repeated, any of its values may be used
-    literals.set(name, literals.has(name) || mayBeCommand(value, false));
+    literals.set(name, literals.has(name) ? 'command' : kindOf(value));
   }
   return literals;
+}
+
+function kindOf(value: string): Literal {
+  if (/^\d{1,9}$/.test(value)) return 'number';
+  return mayBeCommand(value, false) ? 'command' : 'word';
 }
 
 /** Returns true if an operation of a JSON patch may write environment variables of a container. */

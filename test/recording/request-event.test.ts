@@ -402,6 +402,18 @@ describe('the body of an event', () => {
     ['the image is a shell', { image: 'docker.io/bash:5', args: ['-c', '$1', '--token', 'a'] }, true],
     ['the command is not a shell', { image: 'busybox', command: ['app', '--token', 'a'] }, false],
     ['it is an option', { command: ['app', '--data=$(RUN)'], env: environment('/data') }, false],
+    ['a shell gets a number', { command: ['sh', '-c', 'app -p $(RUN)'], env: environment('8080') }, false],
+    ['a shell gets a word', { command: ['sh', '-c', 'app -p $(RUN)'], env: environment('hello') }, true],
+    ['a number is the program', { command: ['$(RUN)'], env: environment('8080') }, true],
+    [
+      'one of two values is a number',
+      { command: ['sh', '-c', '$(RUN)'], env: [environment('id'), environment('1')].flat() },
+      true,
+    ],
+    ['make runs it', { command: ['make', '--token', 'reboot'] }, true],
+    ['PowerShell runs it', { command: ['pwsh', '-c', '$args[0]', '--token', 'reboot'] }, true],
+    ['expect runs it', { command: ['/usr/bin/expect', '-c', '--token', 'reboot'] }, true],
+    ['a path ends like a shell', { args: ['--config=/etc/app/env', '--token=abcdefgh'] }, false],
     ['it is escaped', { command: ['sh', '-c', '$$(RUN)'], env: environment('/data/run') }, false],
     ['it has no value', { command: ['sh', '-c', '$(RUN)'], env: [{ name: 'RUN' }] }, false],
     ['it is another variable', { command: ['sh', '-c', '$(date)'], env: environment('/data/run') }, false],
@@ -409,6 +421,20 @@ describe('the body of an event', () => {
     const info = parseRequestInfo('POST', parseTarget('/api/v1/namespaces/n/pods'));
     const body = utf8(JSON.stringify({ spec: { containers: [container] } }));
     expect(redactBody(info, body, false).unread !== undefined).toBe(isHidden);
+  });
+
+  it.each([
+    ['GREETING', '$(GREETING)'],
+    ['A B', 'a variable'],
+    ['a'.repeat(100), 'a variable'],
+  ])('is unread because of the variable %s, and the reason names %s', (name, shown) => {
+    const container = { command: ['echo', `$(${name})`], env: [{ name, value: 'Warm greetings to' }] };
+    const info = parseRequestInfo('POST', parseTarget('/api/v1/namespaces/n/pods'));
+    const { unread } = redactBody(info, utf8(JSON.stringify({ spec: { containers: [container] } })), false);
+    expect(unread).toBe(
+      `the environment value of ${shown} in its commands may contain a command; ` +
+        'write the value in the command instead of the variable',
+    );
   });
 
   it('of a JSON patch that writes an environment and refers to it may hide a command', () => {
