@@ -74,7 +74,6 @@ it.each(
 function otherExpressions(): readonly RegExp[] {
   const found = new Map<string, RegExp>();
   const rules = new Set(SECRET_RULES.flatMap(({ shape, after }) => [shape, after?.option, after?.command]));
-  // eslint-disable-next-line unicorn/prefer-regexp-test
   const exec = RegExp.prototype.exec;
   const spy = vi.spyOn(RegExp.prototype, 'exec').mockImplementation(function (this: RegExp, text) {
     if (!rules.has(this)) found.set(String(this), new RegExp(this.source, this.flags));
