@@ -535,7 +535,7 @@ describe('a removal during a verification', () => {
   it.each(['before', 'after'])('is a notice if it starts %s the recordings are listed', async (when) => {
     await using rig = await createRig();
     await uploadWhole(rig.recorder, HEADER);
-    const [{ id = '', key = '' } = {}] = await rig.list();
+    const { id, key } = await newest(rig);
     await rig.recorder.close();
     const [disk, signer] = [await createDiskStore(rig.directory), await holdSigner(rig)];
     const evidence = await openEvidenceOf(rig);
