@@ -34,7 +34,7 @@ const { values } = parseArgs({
 /** Last line of each session, which the last rule matches. */
 const LAST_LINE = 'the last line of the load';
 
-/** Returns the pattern of a rule for secrets and commands. Only the last pattern matches the load. */
+/** Returns the pattern of a rule. The last rule matches the load; the others match secrets and commands. */
 const patternOf = (index: number): string => (index === RULES - 1 ? LAST_LINE : commonPattern(index));
 const commonPattern = (index: number): string =>
   [

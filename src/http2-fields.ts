@@ -47,7 +47,7 @@ const SINGLE: ReadonlySet<string> = new Set([
   'x-content-type-options',
 ]);
 
-/** Headers of `SINGLE` whose value is a list. */
+/** Headers that may occur only once, but whose single value may be a list with commas. */
 const LISTS: ReadonlySet<string> = new Set([
   'content-encoding',
   'content-language',

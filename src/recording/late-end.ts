@@ -63,7 +63,7 @@ export interface LateEnd {
   readonly find?: ((signal: AbortSignal) => Promise<readonly string[]>) | undefined;
   readonly rest: UploadRest;
   readonly events: LateEvents;
-  /** Journal files of the tail, if any. */
+  /** Journal files with the undelivered end of the session, if any. */
   readonly journal?: EndJournal | undefined;
   /** Time since the recorder was lost, in milliseconds. */
   readonly waitedMs?: number;

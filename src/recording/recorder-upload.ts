@@ -138,7 +138,7 @@ export class RecorderUpload {
     return this.#window.policy;
   }
 
-  /** True if a writer may write more while it waits. */
+  /** True if a caller may write more before the promise of its last write resolves. */
   get acceptsMore(): boolean {
     return this.#window.acceptsMore;
   }

@@ -130,7 +130,7 @@ export interface ListAsk {
   readonly before?: string;
   /** Default: newest. */
   readonly sort?: ListSort;
-  /** Last session of the previous page. For `newest`, use `before`. */
+  /** Last session of the previous page. With `sort: newest`, set `before` instead. */
   readonly after?: ListPosition;
   readonly limit: number;
 }

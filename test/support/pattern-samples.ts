@@ -10,7 +10,9 @@ const PARTS = new RegExp(
   'gs',
 );
 
-/** Returns a random text for a pattern. Look-around groups and anchors are ignored, but lookaheads produce text. */
+/**
+ * Returns a random text for a pattern. Anchors, lookbehinds and negative lookaheads produce no text; a lookahead does.
+ */
 export function sampleOf(source: string, random: Random): string {
   const parts = source.match(PARTS) ?? [];
   let at = 0;

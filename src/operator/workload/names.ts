@@ -73,7 +73,7 @@ export function nameSelection(namespace: string): Selection {
   return { kind: KINDS.configMap, namespace, labelSelector: OWNER };
 }
 
-/** Returns a map from the uid of each owner to the names of these ConfigMaps. */
+/** Returns, for the uid of each owner, the names of the ConfigMaps that record its names. */
 export async function namesByOwner({
   cache,
   options,
@@ -87,7 +87,7 @@ export async function namesByOwner({
 }
 
 /**
- * True if one of these ConfigMaps records the owner of the node's name. A number at the end is ignored, because the
+ * True if one of the ConfigMaps `owned` is for the name of the node. A number at the end is ignored, because the
  * control server adds it if another node has the same name.
  */
 export function ownsNodeName(owned: readonly string[], dnsName: string): boolean {

@@ -223,7 +223,7 @@ export function typeSelector(type: ParentType): string {
   return labelSelector({ [LABELS.managed]: 'true', [LABELS.type]: type });
 }
 
-/** Returns true for objects that this operator or the reference has created for pods. */
+/** Returns true for objects that belong to a group of pods of this operator or of the reference. */
 export function isOfAnyGroup({ metadata: { labels = {} } }: KubeObject): boolean {
   return labels[LABELS.managed] === 'true' || labels[MANAGED_BY] === OPERATOR;
 }

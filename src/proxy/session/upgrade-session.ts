@@ -26,7 +26,7 @@ export interface LiveSession {
   readonly upstreamHead: Uint8Array;
   /** The recorded session, or the unrecorded tunnel. */
   readonly carried: SessionRecording | Tunnel;
-  /** True if the end of the stream proves that the output is complete, even if the API server had to wait. */
+  /** True if the end of the stream proves that the output is complete, even if the gateway paused reading. */
   readonly provesEnd: boolean;
   /** Depth of the output buffer. Without a buffer, the API server waits for the client. */
   readonly buffer?: BufferDepth;

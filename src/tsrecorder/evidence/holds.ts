@@ -2,10 +2,10 @@
  * Legal holds: retention keeps a recording with a hold, regardless of the retention policy.
  *
  * A hold is a document `.holds/<recording>` with a signed statement. A release replaces the document with a later
- * statement. Each change is first written to a new signed evidence log, so that a restored earlier statement is
- * detected. Each recorder copies new statements into its own evidence log, and keeps the last statement about each
- * recording in the journal of that log. For this reason, an attacker with write access to the store can neither end a
- * hold nor restore an earlier statement. Only a release with a trusted signature ends a hold.
+ * statement. Each change is first written to an evidence log of its own. If an attacker restores an earlier statement,
+ * the newer one in that log reveals it. Each recorder copies new statements into its own evidence log, and keeps the
+ * last statement about each recording in the journal of that log. For this reason, an attacker with write access to the
+ * store can neither end a hold nor restore an earlier statement. Only a release with a trusted signature ends a hold.
  *
  * A hold applies to the session of its recording: each part that a trusted recorder signed gets a document of its own.
  * Retention also keeps parts of the session that are stored later; see `retention-run.ts`.

@@ -73,7 +73,7 @@ export interface CatalogOptions {
   readonly index?: () => SessionIndex | undefined;
 }
 
-/** Maximum number of recordings that are described for one page. The page then ends with a cursor. */
+/** Maximum number of recordings that a list reads to fill one page. The page then ends early, with a cursor. */
 const MAX_SCANNED = 5000;
 
 /** The list of recordings of a recorder. */

@@ -159,7 +159,7 @@ export async function planStoreRetention(
  *
  * @param proofs check results of the holds, with recording ids as map keys
  * @param planWith returns the plan for the given holds
- * @returns the plan, and the check results of all holds, including holds of other parts
+ * @returns the plan, and the check results of all holds, including holds of other parts of a session
  */
 async function planSessions(
   store: RecordingStore,
@@ -397,10 +397,10 @@ async function settleHolds(
 }
 
 /**
- * Returns the holds and releases of stored recordings that are newer in the evidence logs of the store than in the
- * evidence log of this recorder. One case is a hold of another recorder, if the document of the hold was removed later.
- * Another case is a recorder that lost its spool: its earlier evidence log may contain holds that are missing in its
- * current one.
+ * Returns the holds and releases that the evidence logs of the store contain in a newer version than the evidence log
+ * of this recorder, for stored recordings. One case is a hold of another recorder, if the document of the hold was
+ * removed later. Another case is a recorder that lost its spool: its earlier evidence log may contain holds that are
+ * missing in its current one.
  */
 async function newerHolds(
   store: RecordingStore,

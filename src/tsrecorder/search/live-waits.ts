@@ -11,7 +11,7 @@ export interface Followed {
   readonly key: number;
   readonly entry: CatalogEntry;
   fed: number;
-  /** True if the remaining bytes are indexed only after the session has ended. */
+  /** True if this session is no longer followed: its remaining bytes are indexed after it has ended. */
   isDone: boolean;
   /** Time when the indexer first saw the oldest unindexed byte. */
   waitingSince: number | undefined;

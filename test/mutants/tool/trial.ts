@@ -9,8 +9,8 @@ import type { Said, Verdicts } from './verdicts.ts';
 /** Maximum number of tests of one file that run with a change. The fastest tests are selected. */
 const MAX_TESTS = 60;
 /**
- * Weight of `distance` in the order of test files. A file that is one step nearer ranks like a file that takes an
- * eighth (2^-3) of its time. Therefore, tests that start processes run late.
+ * Weight of `distance` in the order of test files. The faster and the nearer to the change, the earlier a file
+ * runs: one step of distance counts as much as a factor of 2^3 = 8 in time. Tests that start processes run late.
  */
 const NEARER = 3;
 /**

@@ -397,8 +397,8 @@ function images(
 }
 
 /**
- * The kubelet double supports only HTTP for preStop hooks, so this script runs other hooks. The signal goes to all
- * processes of a container except the script.
+ * The kubelet double supports only HTTP for preStop hooks, so this script runs other hooks. When the pod stops,
+ * the test sends the stop signal to all processes of a container except this script.
  */
 const CONTAINER = `
 [ -n "$TS_INGRESS_PROXIES_CONFIG_PATH" ] || exec containerboot
