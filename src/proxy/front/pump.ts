@@ -161,6 +161,8 @@ export class Pump implements ExchangeOwner {
   #collectedBytes = 0;
   /** A response that the gateway holds back until it knows whether the API server refused the gateway's own account. */
   #withheld: WithheldResponse | undefined;
+  /** Settles after the event of the request, which continues without the client. Set while the event is stored. */
+  #storing: Promise<void> | undefined;
   #over = false;
 
   constructor(deps: PumpDeps, client: ClientSide, inbound: InboundRequest, body: RequestBody) {
@@ -327,13 +329,16 @@ export class Pump implements ExchangeOwner {
       }).finally(stop);
     }
     if (this.#over) return NO_BODY;
-    await this.#deps.recordApiRequest({
+    const stored = this.#deps.recordApiRequest({
       admission,
       method: this.#inbound.method,
       userAgent: headerValue(this.#inbound.rawHeaders, 'user-agent'),
       body: Buffer.concat(collected.chunks).subarray(0, this.#deps.eventBodyBytes),
       bodyTruncated: !collected.complete,
     });
+    const settled = (): void => (this.#storing = undefined);
+    this.#storing = stored.then(settled, settled);
+    await stored;
     return collected;
   }
 
@@ -442,13 +447,19 @@ export class Pump implements ExchangeOwner {
   #finish(error?: string): void {
     this.#over = true;
     this.#stopRechecks?.();
-    this.#place?.leave();
-    this.#leaveCluster?.();
-    this.#deps.load.inFlight -= 1;
+    if (this.#storing === undefined) this.#leave();
+    else void this.#storing.then(() => this.#leave());
     if (error !== undefined) this.#account.failed(error);
     this.#account.close();
     // discards the rest of the body, which would otherwise block the connection
     if (this.#body.framing.kind !== 'none') this.#body.stream.resume();
+  }
+
+  /** Stops counting the request for its user, its cluster and the gateway. */
+  #leave(): void {
+    this.#place?.leave();
+    this.#leaveCluster?.();
+    this.#deps.load.inFlight -= 1;
   }
 }
 

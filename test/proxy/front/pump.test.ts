@@ -122,3 +122,26 @@ describe('a caller who loses access while the gateway reads the body for the eve
     expect([rig.upstreams.length, rig.records.length, isWatched]).toEqual([0, 0, false]);
   });
 });
+
+describe('a client that leaves while the event of its request is stored', () => {
+  it('counts as a request until the event is stored', async () => {
+    const stored = Promise.withResolvers<void>();
+    let isStoring = false;
+    const rig = await rigWith(answering, {
+      identity: person([{ recorderAddrs: ['100.64.0.9:80'], enableEvents: true }]),
+      recordApiRequest: () => {
+        isStoring = true;
+        return stored.promise;
+      },
+    });
+    const client = await rawClient(rig);
+    client.socket.write('DELETE /api/v1/namespaces/n/pods/p HTTP/1.1\r\nHost: gateway\r\n\r\n');
+    await expect.poll(() => isStoring).toBe(true);
+    client.socket.destroy();
+    await expect.poll(() => rig.access.length).toBe(1);
+    expect(rig.proxy.inFlight).toBe(1);
+    stored.resolve();
+    await expect.poll(() => rig.proxy.inFlight).toBe(0);
+    expect(rig.upstreams.length).toBe(0);
+  });
+});
