@@ -198,5 +198,7 @@ function addFirst<T>(map: Map<string, T>, name: string, value: T, signed: boolea
 }
 
 function addTo<T>(lists: Map<string, T[]>, name: string, value: T): void {
-  lists.set(name, [...(lists.get(name) ?? []), value]);
+  const list = lists.get(name);
+  if (list === undefined) lists.set(name, [value]);
+  else list.push(value);
 }

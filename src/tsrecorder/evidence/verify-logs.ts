@@ -82,7 +82,9 @@ export async function readLogs(store: DocumentReader, trusted: readonly PublicKe
       );
       continue;
     }
-    segments.set(segment.log, [...(segments.get(segment.log) ?? []), segment.first]);
+    const firsts = segments.get(segment.log);
+    if (firsts === undefined) segments.set(segment.log, [segment.first]);
+    else firsts.push(segment.first);
   }
   const logs = new Map<string, ReadLog>();
   for (const [log, firsts] of segments) {
