@@ -46,6 +46,9 @@ export async function openEventBatches(options: EventBatchOptions): Promise<Even
   return batches;
 }
 
+/** Reads the complete lines of a batch; undefined if the batch is in the store by now. */
+export type ReadWaiting = () => Promise<string | undefined>;
+
 /** Events that were received, in batches on disk until they are stored. */
 export class EventBatches {
   readonly #options: EventBatchOptions;
@@ -76,17 +79,15 @@ export class EventBatches {
     return this.#written();
   }
 
-  /** Returns the batches that are not stored yet, with their names as map keys. */
-  waiting(): Promise<ReadonlyMap<string, string>> {
-    return this.#exclusively(async () => {
-      const found = new Map<string, string>();
-      for (const file of await this.#files()) {
-        const content = await ifPresent(readFile(join(this.#options.directory, file), 'utf8'));
-        if (content !== undefined)
-          found.set(batchName(file), content.slice(0, content.lastIndexOf('\n') + 1));
-      }
-      return found;
-    });
+  /** Returns functions that read the batches that are not stored yet, with the names of the batches as map keys. */
+  async waiting(): Promise<ReadonlyMap<string, ReadWaiting>> {
+    const files = await this.#exclusively(() => this.#files());
+    return new Map(files.map((file) => [batchName(file), () => this.#readWaiting(file)]));
+  }
+
+  async #readWaiting(file: string): Promise<string | undefined> {
+    const content = await ifPresent(readFile(join(this.#options.directory, file), 'utf8'));
+    return content?.slice(0, content.lastIndexOf('\n') + 1);
   }
 
   /** After a crash, truncates each file after its last complete line, and stores the batches. */

@@ -8,7 +8,7 @@ import { QUERY_LIMIT, QUERY_TEXT, QUERY_TIME } from '../library/catalog-query.ts
 import { readJsonObject, spliceMembers, type JsonObjectText } from '../library/json-members.ts';
 import { createLoopTurns, type LoopTurns } from '../../async/loop-turns.ts';
 import { listLimited, OVERSIZED, readLimited, type DocumentStore } from '../store/document-store.ts';
-import type { EventBatches } from './event-batches.ts';
+import type { EventBatches, ReadWaiting } from './event-batches.ts';
 
 /**
  * Query parameters of a list of events. `text` must be a substring of the event's JSON. Each other filter must equal a
@@ -90,7 +90,7 @@ export function createEventSearch(
   /** Returns the names of batches, newest first. Each day is listed on demand. */
   async function* namesOf(
     query: EventQuery,
-    waiting: ReadonlyMap<string, string>,
+    waiting: ReadonlyMap<string, ReadWaiting>,
     skip: (name: string) => void,
   ): AsyncGenerator<string> {
     const to = query.to === undefined ? nowMs() + DAY_MS : Number(query.to / 1_000_000n);
@@ -110,8 +110,9 @@ export function createEventSearch(
 
   async function readText(
     name: string,
-    waiting: string | undefined,
+    readWaiting: ReadWaiting | undefined,
   ): Promise<{ readonly text: string; readonly trust?: Trust } | undefined> {
+    const waiting = await readWaiting?.();
     if (waiting !== undefined) return { text: waiting };
     const content = await readLimited(store, name, MAX_BATCH_BYTES);
     if (content === OVERSIZED) return undefined;

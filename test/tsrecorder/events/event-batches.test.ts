@@ -8,6 +8,7 @@ import {
   openEventBatches,
   type EventBatches,
   type EventBatchOptions,
+  type ReadWaiting,
 } from '../../../src/tsrecorder/events/event-batches.ts';
 import {
   createEventSearch,
@@ -117,7 +118,7 @@ describe('batches of events', () => {
     await expect.poll(bench.failures).toBeGreaterThan(0);
     // the second batch is stored although the first one cannot be stored
     expect(await storedIn(bench, nameOf(2))).toBe('{"a":2}\n');
-    expect((await batches.waiting()).get(nameOf(1))).toBe('{"a":1}\n');
+    expect(await (await batches.waiting()).get(nameOf(1))?.()).toBe('{"a":1}\n');
     expect(await storedIn(bench, nameOf(1))).toBe(other);
   });
 
@@ -245,6 +246,26 @@ describe('a search for events', () => {
     expect(batchTime(nameOf(1))).toBeDefined();
     const search = await bench.search();
     expect(await search.find({ limit: 10 })).toEqual({ events: [], skipped: [] });
+  });
+
+  it('reads only as many batches of the spool as the page needs', async () => {
+    const { store } = await createBench();
+    const read: string[] = [];
+    const waiting = async (): Promise<ReadonlyMap<string, ReadWaiting>> =>
+      new Map(
+        [1, 2, 3].map((second) => [
+          nameOf(second),
+          async () => {
+            read.push(nameOf(second));
+            return `{"event":{"type":"t","timestamp":${1_785_321_880 + second}}}\n`;
+          },
+        ]),
+      );
+    const nowMs = (): number => Date.parse(time(9));
+    const search = createEventSearch(store, { waiting }, new Map(), nowMs, () => undefined);
+    const { events } = await search.find({ limit: 1 });
+    expect(events.map((text) => JSON.parse(text).event.timestamp)).toEqual([1_785_321_883]);
+    expect(read).toEqual([nameOf(3), nameOf(2)]);
   });
 
   it('rejects an unreadable cursor instead of starting with the first page', async () => {
