@@ -324,12 +324,26 @@ function literalsOf(
     if (typeof item !== 'object' || item === null) continue;
     const name: unknown = Reflect.get(item, 'name');
     const value: unknown = Reflect.get(item, 'value');
-    if (!isString(name) || !isString(value) || value === '') continue;
+    if (!isString(name)) continue;
+    const field = metadataFieldOf(item);
+    if (field !== undefined) literals.set(name, field);
+    if (!isString(value) || value === '') continue;
     spend(work, value.length);
     // if the name is repeated, any of its values may be used
     literals.set(name, literals.has(name) ? 'command' : kindOf(value));
   }
   return literals;
+}
+
+/** Returns how a variable from an annotation or a label may be used. The author of the object chooses both. */
+function metadataFieldOf(item: object): Literal | undefined {
+  let path: unknown = item;
+  for (const name of ['valueFrom', 'fieldRef', 'fieldPath'])
+    path = typeof path === 'object' && path !== null ? Reflect.get(path, name) : undefined;
+  if (!isString(path)) return undefined;
+  if (path.startsWith('metadata.annotations')) return 'command';
+  // a label contains no spaces
+  return path.startsWith('metadata.labels') ? 'word' : undefined;
 }
 
 function kindOf(value: string): Literal {

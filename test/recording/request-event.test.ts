@@ -388,6 +388,7 @@ describe('the body of an event', () => {
   });
 
   const environment = (value: string): unknown => [{ name: 'RUN', value }];
+  const field = (fieldPath: string): unknown => [{ name: 'RUN', valueFrom: { fieldRef: { fieldPath } } }];
   it.each([
     ['a shell runs it', { command: ['sh', '-c', '$(RUN)'], env: environment('/data/run') }, true],
     ['it is the program', { command: ['$(RUN)'], env: environment('/data/run') }, true],
@@ -414,6 +415,17 @@ describe('the body of an event', () => {
     ['PowerShell runs it', { command: ['pwsh', '-c', '$args[0]', '--token', 'reboot'] }, true],
     ['expect runs it', { command: ['/usr/bin/expect', '-c', '--token', 'reboot'] }, true],
     ['a path ends like a shell', { args: ['--config=/etc/app/env', '--token=abcdefgh'] }, false],
+    [
+      'it is an annotation',
+      { command: ['sh', '-c', '$(RUN)'], env: field("metadata.annotations['a']") },
+      true,
+    ],
+    ['it is a label', { command: ['$(RUN)'], env: field("metadata.labels['a']") }, true],
+    [
+      'it is the name of the pod',
+      { command: ['sh', '-c', 'app $(RUN)'], env: field('metadata.name') },
+      false,
+    ],
     ['it is escaped', { command: ['sh', '-c', '$$(RUN)'], env: environment('/data/run') }, false],
     ['it has no value', { command: ['sh', '-c', '$(RUN)'], env: [{ name: 'RUN' }] }, false],
     ['it is another variable', { command: ['sh', '-c', '$(date)'], env: environment('/data/run') }, false],
