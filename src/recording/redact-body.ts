@@ -325,25 +325,26 @@ function literalsOf(
     const name: unknown = Reflect.get(item, 'name');
     const value: unknown = Reflect.get(item, 'value');
     if (!isString(name)) continue;
-    const field = metadataFieldOf(item);
-    if (field !== undefined) literals.set(name, field);
-    if (!isString(value) || value === '') continue;
-    spend(work, value.length);
+    const annotation = annotationKindOf(item);
+    if (annotation === undefined && (!isString(value) || value === '')) continue;
+    const text = isString(value) ? value : '';
+    spend(work, text.length);
     // if the name is repeated, any of its values may be used
-    literals.set(name, literals.has(name) ? 'command' : kindOf(value));
+    literals.set(name, literals.has(name) ? 'command' : (annotation ?? kindOf(text)));
   }
   return literals;
 }
 
-/** Returns how a variable from an annotation or a label may be used. The author of the object chooses both. */
-function metadataFieldOf(item: object): Literal | undefined {
+/**
+ * Returns how a variable from an annotation may be used: events contain no annotations. Returns undefined for other
+ * variables. The index of a Job's pod is one word.
+ */
+function annotationKindOf(item: object): Literal | undefined {
   let path: unknown = item;
   for (const name of ['valueFrom', 'fieldRef', 'fieldPath'])
     path = typeof path === 'object' && path !== null ? Reflect.get(path, name) : undefined;
-  if (!isString(path)) return undefined;
-  if (path.startsWith('metadata.annotations')) return 'command';
-  // a label contains no spaces
-  return path.startsWith('metadata.labels') ? 'word' : undefined;
+  if (!isString(path) || !path.startsWith('metadata.annotations')) return undefined;
+  return path.includes('batch.kubernetes.io/job-completion-index') ? 'word' : 'command';
 }
 
 function kindOf(value: string): Literal {

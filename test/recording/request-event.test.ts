@@ -388,6 +388,7 @@ describe('the body of an event', () => {
   });
 
   const environment = (value: string): unknown => [{ name: 'RUN', value }];
+  const JOB_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']";
   const field = (fieldPath: string): unknown => [{ name: 'RUN', valueFrom: { fieldRef: { fieldPath } } }];
   it.each([
     ['a shell runs it', { command: ['sh', '-c', '$(RUN)'], env: environment('/data/run') }, true],
@@ -420,7 +421,12 @@ describe('the body of an event', () => {
       { command: ['sh', '-c', '$(RUN)'], env: field("metadata.annotations['a']") },
       true,
     ],
-    ['it is a label', { command: ['$(RUN)'], env: field("metadata.labels['a']") }, true],
+    ['it is the index of a Job', { command: ['app', '$(RUN)'], env: field(JOB_INDEX) }, false],
+    [
+      'it is a literal or an annotation',
+      { command: ['app', '$(RUN)'], env: [environment('echo hi'), field(JOB_INDEX)].flat() },
+      true,
+    ],
     [
       'it is the name of the pod',
       { command: ['sh', '-c', 'app $(RUN)'], env: field('metadata.name') },

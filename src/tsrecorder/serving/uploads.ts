@@ -262,7 +262,6 @@ async function takeEvent(
   body: Readable,
   headers: IncomingHttpHeaders,
 ): Promise<void> {
-  await requireSpace(options);
   const { eventBytes, eventTimeoutMs, maxEventBytes, maxTotalEventBytes } = options;
   const tooLong = new TailcastError('UPLOAD_TOO_LARGE', 'the event is too long');
   if (Number(headers['content-length'] ?? 0) > maxEventBytes) throw tooLong;
