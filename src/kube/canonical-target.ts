@@ -102,22 +102,20 @@ function splitPath(path: string): readonly string[] {
   return start === end ? [] : path.slice(start, end).split('/');
 }
 
-/** A character that is not allowed, or a backslash. */
-const ODD_CHARACTER = /[^\x21\x22\x24-\x5b\x5d-\x7e]/;
+/** Characters that are not allowed in the path, and in the query. */
+const ODD_IN_PATH = /[^\x21\x22\x24-\x5b\x5d-\x7e]/;
+const ODD_IN_QUERY = /[^\x21\x22\x24-\x7e]/;
 
 /**
  * Rejects spaces, control characters, non-ASCII bytes and fragments in the target. Rejects backslashes in the path,
  * because WHATWG parsers convert them to slashes.
  */
 function refuseOddCharacters(raw: string, pathLength: number): void {
-  // a fast check, because the loop takes 2 ms for a long target
-  if (!ODD_CHARACTER.test(raw)) return;
-  for (let index = 0; index < raw.length; index++) {
-    const code = raw.charCodeAt(index);
-    if (code <= 0x20 || code >= 0x7f) refuse('it holds a character that must be percent-encoded');
-    if (code === 0x23) refuse('it holds a fragment');
-    if (code === 0x5c && index < pathLength) refuse('its path holds a backslash');
-  }
+  const inPath = raw.slice(0, pathLength).search(ODD_IN_PATH);
+  const odd = raw[inPath < 0 ? raw.search(ODD_IN_QUERY) : inPath];
+  if (odd === undefined) return;
+  if (odd === '#') refuse('it holds a fragment');
+  refuse(odd === '\\' ? 'its path holds a backslash' : 'it holds a character that must be percent-encoded');
 }
 
 /** Returns false for common paths without encoded or suspicious characters. */
