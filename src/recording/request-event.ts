@@ -17,7 +17,7 @@ import {
   TooManySecretsError,
   type SecretWork,
 } from '../secrets.ts';
-import type { Identity } from '../tailnet/identity.ts';
+import { callerName, type Identity } from '../tailnet/identity.ts';
 import { encodeApiRequestEvent, type ApiRequestEvent } from '../wire/recorder-api/api-event.ts';
 import { createLimiter } from '../async/limiter.ts';
 import { withTimeout } from '../async/with-timeout.ts';
@@ -99,7 +99,7 @@ export function createRequestEvents(deps: RequestEventsDeps) {
     async record(request: ApiRequest): Promise<void> {
       const { recording, id, identity, event, isBodyRequired } = request.admission;
       if (recording.mode === 'off' || !(event ?? recording.events)) return;
-      const user = identity.kind === 'user' ? identity.login : identity.nodeName;
+      const user = callerName(identity);
       const described = await describe(request, user);
       if (isBodyRequired === true && described.bodyUnread !== undefined) {
         throw new TailcastError(
