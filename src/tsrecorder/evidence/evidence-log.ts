@@ -4,7 +4,7 @@
  */
 import { createBackoff, type Backoff } from '../../async/backoff.ts';
 import { pause } from '../../async/pause.ts';
-import { settledWithin } from '../../async/with-timeout.ts';
+import { settledWithin, withTimeout } from '../../async/with-timeout.ts';
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import { putIfMissing, type DocumentStore } from '../store/document-store.ts';
@@ -240,13 +240,10 @@ export class EvidenceLog {
    */
   async #compare(): Promise<void> {
     const { store, key, log } = this.#options;
-    const late = new Promise<never>((_, reject) =>
-      AbortSignal.timeout(COMPARE_LIMIT_MS).addEventListener('abort', () =>
-        reject(new TailcastError('STORE_FAILED', 'the store did not respond in time')),
-      ),
-    );
-    const reading = readPublished(store, this.id, this.#journal.base, key);
-    const published = await Promise.race([reading, late]).catch((error: unknown) => {
+    const read = (): ReturnType<typeof readPublished> =>
+      readPublished(store, this.id, this.#journal.base, key);
+    const reading = withTimeout(COMPARE_LIMIT_MS, 'the comparison', undefined, read);
+    const published = await reading.catch((error: unknown) => {
       log.warn(
         { log: this.id, error: errorText(error) },
         'the evidence log could not be compared with the store',
