@@ -377,18 +377,16 @@ async function settleHolds(
   const holds = await readHolds(store, logged, trusted);
   const all: HoldChange[] = [...elsewhere];
   for (const change of holds.changes) {
-    const key = parseRecordingId(change.recording);
     // A bucket writer can restore the hold of a removed recording. In the log, this hold would cancel the removal.
-    if (key !== undefined && (await store.stat(key, 'cast')) !== undefined) all.push(change);
+    if (await isStored(store, change.recording)) all.push(change);
   }
   if (all.length > 0) await evidence.holding(all);
   let unproven = 0;
   for (const [recording, proof] of holds.proofs) {
     if (proof === 'signed') continue;
     signal.throwIfAborted();
-    const key = parseRecordingId(recording);
     // Another recorder may have removed the recording after the release.
-    if (key === undefined || (await store.stat(key, 'cast')) === undefined) continue;
+    if (!(await isStored(store, recording))) continue;
     unproven += 1;
     if (unproven <= MAX_REPORTED) log.error({ recording, hold: proof }, UNPROVEN_HOLD);
   }
@@ -410,10 +408,14 @@ async function newerHolds(
   const newer: HoldChange[] = [];
   for (const change of logged.values()) {
     if (change.at <= (own.get(change.recording)?.at ?? '')) continue;
-    const key = parseRecordingId(change.recording);
-    if (key !== undefined && (await store.stat(key, 'cast')) !== undefined) newer.push(change);
+    if (await isStored(store, change.recording)) newer.push(change);
   }
   return newer;
+}
+
+async function isStored(store: RecordingStore, id: string): Promise<boolean> {
+  const key = parseRecordingId(id);
+  return key !== undefined && (await store.stat(key, 'cast')) !== undefined;
 }
 
 /** Removes the alert marks of removed recordings. */
