@@ -197,7 +197,8 @@ function addFirst<T>(map: Map<string, T>, name: string, value: T, signed: boolea
   if (signed || !map.has(name)) map.set(name, value);
 }
 
-function addTo<T>(lists: Map<string, T[]>, name: string, value: T): void {
+/** Adds a value to the list with this name. */
+export function addTo<T>(lists: Map<string, T[]>, name: string, value: T): void {
   const list = lists.get(name);
   if (list === undefined) lists.set(name, [value]);
   else list.push(value);

@@ -4,7 +4,7 @@
 import { fault, notice, type Finding } from './finding.ts';
 import { holdName, holdsInLogs, readHolds } from './holds.ts';
 import type { LogEvent } from './log-entry.ts';
-import { isBefore, type TimedPlace } from './log-index.ts';
+import { addTo, isBefore, type TimedPlace } from './log-index.ts';
 import type { DocumentReader, KeyRing, ReadLog } from './verify-logs.ts';
 
 interface Logged<T extends LogEvent> extends TimedPlace {
@@ -30,10 +30,8 @@ export function checkHeldRemovals(
     for (const { n, time, event } of entries.values()) {
       if (!signed.has(n)) continue;
       if (event.kind === 'removed') addRemoval(removals, { log, n, time, event });
-      if (event.kind !== 'held' && event.kind !== 'released') continue;
-      const list = statements.get(event.recording) ?? [];
-      statements.set(event.recording, list);
-      list.push({ log, n, time, event });
+      if (event.kind === 'held' || event.kind === 'released')
+        addTo(statements, event.recording, { log, n, time, event });
     }
   return [...removals].flatMap(([recording, removal]) => {
     const last = (statements.get(recording) ?? [])

@@ -73,23 +73,21 @@ export async function readLogs(store: DocumentReader, trusted: readonly PublicKe
   // Read the tails before listing the segments. If a segment is published between the two reads, it contains the
   // entries of the tail.
   const tails = await readTails(store, findings);
-  const segments = new Map<string, number[]>([...tails.keys()].map((log) => [log, []]));
+  const segments: { readonly log: string; readonly first: number }[] = [];
   for (const name of await store.listDocuments(segmentPrefix())) {
     const segment = parseSegmentName(name);
-    if (segment === undefined) {
+    if (segment !== undefined) segments.push(segment);
+    else
       findings.push(
         fault('log-segment-unexpected', 'the object has no name of a log segment', { object: name }),
       );
-      continue;
-    }
-    const firsts = segments.get(segment.log);
-    if (firsts === undefined) segments.set(segment.log, [segment.first]);
-    else firsts.push(segment.first);
   }
+  const byLog = Map.groupBy(segments, ({ log }) => log);
   const logs = new Map<string, ReadLog>();
-  for (const [log, firsts] of segments) {
+  for (const log of new Set([...tails.keys(), ...byLog.keys()])) {
     const reader = new LogReader(log, keys, findings);
-    for (const first of firsts.toSorted((left, right) => left - right)) {
+    const ofLog = byLog.get(log) ?? [];
+    for (const { first } of ofLog.toSorted((left, right) => left.first - right.first)) {
       const text = await readText(store, logSegmentName(log, first), findings);
       reader.take(first, parseSegment(text ?? ''));
     }
