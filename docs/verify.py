@@ -118,6 +118,9 @@ for sidecar in store.glob('*/*.json'):
     check(start.get('kind') == 'start' and start['header'] == sha(header), name, 'has no start in the log')
     check(document['upload']['bodyBytes'] >= durable.get((e['log'], e['start']), 0), name, 'has lost acknowledged bytes')
     check(all(end['cast']['chain'] == e['cast']['chain'] for end in ends.get(name, [])), name, 'differs from its entry in the log')
+for cast in store.glob('*/*.cast'):
+    name = cast.parent.name + '_' + cast.stem
+    cast.with_suffix('.json').exists() or notices.append(ascii(name) + ' is unverified: it has no sidecar')
 for name in ends:
     check(name in gone or (store / (name[::-1].replace('_', '/', 1)[::-1] + '.cast')).is_file(), name, 'is missing')
     check(name in gone or (store / (name[::-1].replace('_', '/', 1)[::-1] + '.json')).is_file(), name, 'has no sidecar')
@@ -129,5 +132,5 @@ for name, (_, held) in removals.items():  # only the last removal can have remov
     held and kept and notices.append(name + ' is unchanged, but the log contains its removal while it was held')
 proved = len(sys.argv) > 2 and len(entries) > 0
 print('\n'.join(faults) or 'no faults' if proved or faults else 'unverified: no key was named, or no log has entries')
-faults or print('\n'.join(['not checked: ' + UNCHECKED, *notices]))
+print('\n'.join(['not checked: ' + UNCHECKED, *notices]))
 sys.exit(1 if faults else 0 if proved else 3)

@@ -143,6 +143,10 @@ describe('docs/verify.py', () => {
     expect(await grow('held', [hold, removal])).toMatch('was removed while it was held');
     const kept: Objects = new Map([['nGATE1CNTRL/2026-07-29T11:50:50.000000000Z.cast', Buffer.from('x')]]);
     expect(await grow('kept', [hold, removal], kept)).toMatch(noFaults);
+    const unverified = `'${present}' is unverified: it has no sidecar`;
+    expect(await grow('planted', [], kept)).toMatch(unverified);
+    expect(await grow('plantedAgain', [end, removal], kept)).toMatch(unverified);
+    expect(await grow('plantedBesideAFault', [document], kept)).toMatch(unverified);
     expect(await grow('keptChanged', [end, hold, removal], kept)).toMatch('was removed while it was held');
     const release = { ...hold, kind: 'released', at: '2026-07-29T11:50:51.000Z' } as const;
     expect(await grow('again', [end, hold, removal, hold, release, removal])).toMatch(noFaults);
