@@ -121,7 +121,7 @@ export const ERROR_TABLE = {
   SEARCH_UNAVAILABLE: entry(503, 'the search index is not available'),
   SEARCH_BUSY: entry(429, 'too many searches are running; try again in a moment'),
   UPLOAD_CONFLICT: entry(409, 'the upload does not continue a session that the recorder has'),
-  STORE_FULL: entry(507, 'the recorder has no space for another session'),
+  STORE_FULL: entry(507, 'the recorder has no space left'),
   ARCHIVE_DAMAGED: entry(500, 'a stored recording is a damaged archive'),
   ARCHIVE_SEALED: entry(500, 'a stored recording is encrypted with a key that is not in the key file'),
   STORE_FAILED: entry(500, 'the store of recordings failed'),

@@ -22,7 +22,7 @@ import { intakeStatusOf } from '../tsrecorder/intake/recorder-status.ts';
 import { Catalog } from '../tsrecorder/library/catalog.ts';
 import { recordedOwner } from '../tsrecorder/library/recorded-owner.ts';
 import type { RecorderSearch } from '../tsrecorder/search/recorder-search.ts';
-import { freeSpaceOf } from '../tsrecorder/store/free-room.ts';
+import { freeSpaceOf, freeSpoolSpace } from '../tsrecorder/store/free-room.ts';
 import { recordingId } from '../tsrecorder/store/key.ts';
 import type { RecordingStore } from '../tsrecorder/store/store.ts';
 import type { SettledOptions } from './recorder-options.ts';
@@ -44,6 +44,8 @@ export interface Intake {
    * size limit.
    */
   readonly freeBytes: () => Promise<number | undefined>;
+  /** Returns the number of free bytes in the spool. */
+  readonly freeSpoolBytes: () => Promise<number>;
   /** Components that are notified about stored recordings. They are set after the recorder has started to listen. */
   readonly listeners: {
     search?: RecorderSearch;
@@ -127,8 +129,9 @@ export async function openIntake(options: SettledOptions, store: RecordingStore)
     const free = await freeSpaceOf(store, spoolDirectory);
     return listeners.isOverQuota === true ? 0 : free;
   };
+  const freeSpoolBytes = (): Promise<number> => freeSpoolSpace(spoolDirectory);
   const parts = { ingest, group, finisher, catalog, evidence, trusted, events };
-  return { ...parts, metrics, issueTime, shared, freeBytes, listeners };
+  return { ...parts, metrics, issueTime, shared, freeBytes, freeSpoolBytes, listeners };
 }
 
 /** Returns the public keys of this recorder and of the recorders in the settings. */

@@ -126,7 +126,7 @@ const DEFAULT_LIMITS = {
    * other nodes leave free.
    */
   maxTotalEventBytes: 64 * 1024 ** 2,
-  /** Minimum free space in the store for a new session, in bytes. */
+  /** Minimum free space for a new session in store and spool, and for an event in the spool, in bytes. */
   minFreeBytes: 64 * 1024 ** 2,
   /** Size of HTTP/2 flow control windows, in bytes. */
   streamWindowBytes: 1024 ** 2,

@@ -13,6 +13,7 @@ import {
   createRig,
   HEADER,
   openUpload,
+  request,
   STORED_HEADER,
   until,
   type Rig,
@@ -239,11 +240,13 @@ describe('a full disk', () => {
     expect(recording.state).toBe('interrupted');
   });
 
-  it('refuses new sessions early', async () => {
+  it('refuses new sessions and events early', async () => {
     await using rig = await createRig({ limits: { minFreeBytes: Number.MAX_SAFE_INTEGER } });
     const upload = openUpload(rig.recorder);
     expect((await upload.headers)[':status']).toBe(507);
     upload.close();
+    const event = { method: 'POST', path: '/v2/event', body: '{"type":"kubernetes-api-request"}' };
+    expect((await request(rig.recorder, event)).status).toBe(507);
   });
 });
 

@@ -59,6 +59,11 @@ export interface UploadOptions {
   readonly putEvent: (key: RecordingKey, content: string) => Promise<void>;
   /** Returns the free bytes, or undefined if there is no limit. @throws TailcastError if the store is unusable */
   readonly freeBytes: () => Promise<number | undefined>;
+  /**
+   * Returns the free bytes of the spool. Events need no space in the store, because they stay in the spool while the
+   * store is unavailable or full. @throws TailcastError if the spool is unusable
+   */
+  readonly freeSpoolBytes: () => Promise<number>;
   readonly identify: IdentifyUploader;
   readonly issueTime: () => string;
   readonly log: Logger;
@@ -69,7 +74,7 @@ export interface UploadOptions {
    * half of the bytes that other nodes leave free.
    */
   readonly maxTotalEventBytes: number;
-  /** Minimum free bytes for a new session. */
+  /** Minimum free bytes for a new session or an event. */
   readonly minFreeBytes: number;
   readonly identifyTimeoutMs: number;
   /** Maximum time for the body of an event, in milliseconds. */
@@ -286,6 +291,7 @@ async function takeEvent(
       content.bytes(chunk);
     }
     deadline.clear();
+    await requireSpace({ ...options, freeBytes: options.freeSpoolBytes });
     const key = { nodeId, time: options.issueTime() };
     const node = { node: nodeName, nodeId };
     await options.putEvent(key, wrapEvent(content.all, node, key));
@@ -314,7 +320,10 @@ async function identify(
   return { ...identity, ...from };
 }
 
-async function requireSpace({ freeBytes, minFreeBytes }: UploadOptions): Promise<void> {
+async function requireSpace({
+  freeBytes,
+  minFreeBytes,
+}: Pick<UploadOptions, 'freeBytes' | 'minFreeBytes'>): Promise<void> {
   const free = await freeBytes();
   if (free !== undefined && free < minFreeBytes) throw new TailcastError('STORE_FULL');
 }

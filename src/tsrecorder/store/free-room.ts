@@ -1,4 +1,4 @@
-/** Free space for new recordings. */
+/** Free space for new recordings and events. */
 import { TailcastError } from '../../errors.ts';
 import { freeBytesIn } from '../files/durable-files.ts';
 import type { RecordingStore } from './store.ts';
@@ -9,8 +9,13 @@ export async function freeSpaceOf(
   spoolDirectory: string,
 ): Promise<number | undefined> {
   const stored = await store.freeBytes();
-  const spooled = await freeBytesIn(spoolDirectory).catch((error: unknown) => {
+  const spooled = await freeSpoolSpace(spoolDirectory);
+  return Math.min(spooled, stored ?? Infinity);
+}
+
+/** Returns the free bytes of the spool. @throws TailcastError `STORE_FAILED` */
+export async function freeSpoolSpace(spoolDirectory: string): Promise<number> {
+  return freeBytesIn(spoolDirectory).catch((error: unknown) => {
     throw new TailcastError('STORE_FAILED', 'the spool cannot be used', { cause: error });
   });
-  return Math.min(spooled, stored ?? Infinity);
 }

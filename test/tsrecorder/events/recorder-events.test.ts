@@ -165,9 +165,11 @@ describe('events of a recorder', () => {
       if (down && name.startsWith('events/')) throw new TailcastError('STORE_FAILED', 'EIO');
       await disk.putDocument(name, content);
     };
+    const freeBytes: typeof disk.freeBytes = () => Promise.reject(new TailcastError('STORE_FAILED', 'EIO'));
+    const store = { ...disk, putDocument, freeBytes };
     const spoolDirectory = join(outer.directory, 'other-spool');
     const timing = { eventBatchMs: 5, storeRetryMs: 5 };
-    await using rig = await createRig({ clock, timing, spoolDirectory, store: { ...disk, putDocument } });
+    await using rig = await createRig({ clock, timing, spoolDirectory, store });
     await post(rig, EVENT('web-0'));
     await until(async () => ((await readdir(join(spoolDirectory, 'events'))).length > 0 ? true : undefined));
     expect(await names(rig)).toEqual(['web-0']);

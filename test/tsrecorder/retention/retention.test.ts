@@ -655,7 +655,7 @@ describe('a recorder with a maximum store size', () => {
     expect([remove.map(({ id }) => id), overQuota]).toEqual([[bob!.id], false]);
   });
 
-  it('refuses sessions while young recordings exceed it, and accepts sessions once these are old enough', async () => {
+  it('refuses sessions but not events while young recordings exceed it, until these are old enough', async () => {
     let days = 0;
     const clock = { now: () => Date.now() + days * DAY_MS, monotonic: () => performance.now() };
     await using rig = await createRig({
@@ -673,6 +673,8 @@ describe('a recorder with a maximum store size', () => {
     await until(async () => ((await status()) === 507 ? true : undefined));
     expect(await rig.list()).toHaveLength(1);
     expect((await rig.get('/readyz')).status).toBe(200);
+    const event = { method: 'POST', path: '/v2/event', body: '{"type":"kubernetes-api-request"}' };
+    expect((await request(rig.recorder, event)).status).toBe(200);
     days = 2;
     await until(async () => ((await status()) === 200 ? true : undefined));
     await until(async () => ((await rig.list()).length === 0 ? true : undefined));
