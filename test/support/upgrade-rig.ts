@@ -13,7 +13,7 @@ import type { AccessEntry } from '../../src/observe/access-log.ts';
 import type { Events } from '../../src/observe/events.ts';
 import type { RequestCount } from '../../src/observe/metrics.ts';
 import { Account } from '../../src/proxy/gate/account.ts';
-import { admitCounted } from '../../src/proxy/gate/user-limits.ts';
+import { admitCounted, type UserLimits } from '../../src/proxy/gate/user-limits.ts';
 import type { Gate } from '../../src/proxy/gate/gate.ts';
 import { decide, DEFAULT_POLICY, policyClassOf } from '../../src/proxy/gate/policy.ts';
 import { createSessionRegistry, type SessionRegistry } from '../../src/proxy/session/session-registry.ts';
@@ -134,6 +134,8 @@ export async function startRig(options: {
   readonly moderation?: readonly ModerationRule[];
   /** Returns the caller of a request. Default: Alice. */
   readonly callerOf?: (target: string) => Identity;
+  /** Limits of each user. Default: none. */
+  readonly users?: UserLimits;
   readonly deps?: Partial<UpgradeDeps>;
 }): Promise<Rig> {
   const events: Rig['events'] = [];
@@ -158,7 +160,7 @@ export async function startRig(options: {
   const upstreams = new Set<Socket>();
   const gate = createTestGate(options.recording, options.moderation, options.callerOf);
   const handler = createUpgradeHandler({
-    admit: (request, signal) => admitCounted({ gate }, request, signal),
+    admit: (request, signal) => admitCounted({ gate, users: options.users }, request, signal),
     connect: async () => {
       const socket = connect(options.apiServer.port, '127.0.0.1');
       await once(socket, 'connect');
@@ -241,7 +243,7 @@ function createTestGate(
 ): Pick<Gate, 'admit'> {
   let count = 0;
   return {
-    async admit(request) {
+    async admit(request, _signal, identified) {
       const target = parseTarget(request.target);
       const info = parseRequestInfo(request.method, target);
       count += 1;
@@ -261,6 +263,7 @@ function createTestGate(
       const { action } = decide(DEFAULT_POLICY, policyClass ?? 'opaqueUpgrade', recording);
       if (action === 'refuse') throw new TailcastError('POLICY_REFUSED');
       const identity = callerOf(request.target);
+      identified?.({ id: `session-${count}`, identity });
       return {
         id: `session-${count}`,
         auditId: `session-${count}`,

@@ -2,6 +2,7 @@
  * Opens the recording of a session at a recorder before the API server gets the request. Without a recorder,
  * the policy decides whether the session may start.
  */
+import type { IncomingMessage } from 'node:http';
 import { errorText, TailcastError } from '../../errors.ts';
 import type { Events, SessionFields } from '../../observe/events.ts';
 import type { LateEvents } from '../../recording/late-end.ts';
@@ -24,6 +25,17 @@ export interface RecorderDeps {
   readonly recorders: RecorderClient;
   /** Returns the addresses of the recorders for a session. Default: the addresses in the grants. */
   readonly findRecorders?: (recording: NamedRecorders, signal: AbortSignal) => Promise<readonly string[]>;
+  /**
+   * Sends an API request event to a recorder. Throws if no recorder stores the event and the policy requires
+   * it.
+   */
+  recordApiRequest(record: {
+    readonly admission: Admission;
+    readonly method: string;
+    readonly userAgent: string;
+    readonly body: Uint8Array;
+    readonly bodyTruncated: boolean;
+  }): Promise<void>;
   readonly events: Pick<Events, 'recorderLost' | 'sessionUnrecorded' | LateEvent>;
 }
 
@@ -145,6 +157,22 @@ export function beginRecording(
   });
   const notice = exec.tty && exec.stdout ? deps.notice : undefined;
   return { session, upload, enforce, ...createNotedTap(session, protocol, answer.subprotocol, notice) };
+}
+
+/**
+ * Sends the API request event of an upgrade to a recorder. Resolves when the event is stored, or at once if the policy
+ * asks for no event. The caller may await the promise late or never: its rejection is handled here.
+ */
+export function recordEvent(
+  record: RecorderDeps['recordApiRequest'],
+  { method = '', rawHeaders }: Pick<IncomingMessage, 'method' | 'rawHeaders'>,
+  admission: Admission,
+): Promise<void> {
+  if (!admission.event) return Promise.resolve();
+  const userAgent = headerLines(rawHeaders, 'user-agent')[0] ?? '';
+  const event = record({ admission, method, userAgent, body: new Uint8Array(0), bodyTruncated: false });
+  event.catch(() => {});
+  return event;
 }
 
 /** Returns the fields that each log entry about a session contains. Pure. */

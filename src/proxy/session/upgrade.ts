@@ -41,6 +41,7 @@ import {
   abortWhenOpen,
   beginRecording,
   openRecorder,
+  recordEvent,
   sessionFields,
   waitOf,
   type RecorderDeps,
@@ -74,7 +75,7 @@ export type UpgradeHandler = (
 export interface UpgradeDeps
   extends
     Pick<SessionDeps, 'sessions' | 'signal' | 'monotonicMs' | 'maxDurationMs' | 'idleMs' | 'buffers'>,
-    Pick<RecorderDeps, 'recorders' | 'findRecorders'> {
+    Pick<RecorderDeps, 'recorders' | 'findRecorders' | 'recordApiRequest'> {
   /** Admits a request, and counts it for its user until its session ends. */
   readonly admit: AdmitCounted;
   /** Opens the access-log entry and the counters of a request. */
@@ -106,17 +107,6 @@ export interface UpgradeDeps
   readonly accountRefusals?: AccountRefusals;
   /** Limits of port-forwards. Default: none. */
   readonly portForwards?: Parameters<typeof createTunnel>[3];
-  /**
-   * Sends an API request event to a recorder. Throws if no recorder stores the event and the policy requires
-   * it.
-   */
-  recordApiRequest(record: {
-    readonly admission: Admission;
-    readonly method: string;
-    readonly userAgent: string;
-    readonly body: Uint8Array;
-    readonly bodyTruncated: boolean;
-  }): Promise<void>;
   readonly events: SessionDeps['events'] & RecorderDeps['events'] & Pick<Events, 'upstreamFailed'>;
   /** True if the client may get cookies of the API server; false in `auth` mode. */
   readonly keepCookies: boolean;
@@ -154,6 +144,8 @@ interface Attempt {
   /** Aborts when the client disconnects or the process exits. */
   readonly signal: AbortSignal;
   readonly account: Account;
+  /** The API request event, from the moment when the gateway sends it to a recorder. */
+  event?: Promise<void>;
 }
 
 /**
@@ -206,8 +198,10 @@ export function createUpgradeHandler(deps: UpgradeDeps): UpgradeHandler {
       if (result !== undefined) account.sessionEnded(result);
     } finally {
       leave?.();
-      counted?.place?.leave();
       account.close();
+      // A client that left frees its place only now, so that each user has a limited number of pending events.
+      await attempt.event?.catch(() => undefined);
+      counted?.place?.leave();
     }
   };
 }
@@ -221,22 +215,13 @@ async function open(
   upgrade: UpgradeRequest,
   admission: Admission,
 ): Promise<Running | undefined> {
-  const { deps, request } = attempt;
+  const { deps } = attempt;
   if (upgrade.protocol === 'other' && !SPOKEN_BY_APPS.has(admission.requestClass)) {
     throw new TailcastError('UPGRADE_REFUSED', 'the protocol is neither SPDY/3.1 nor WebSocket');
   }
   checkStream(admission, upgrade.protocol);
-  const event = admission.event
-    ? deps.recordApiRequest({
-        admission,
-        method: request.method ?? '',
-        userAgent: headerLines(request.rawHeaders, 'user-agent')[0] ?? '',
-        body: new Uint8Array(0),
-        bodyTruncated: false,
-      })
-    : Promise.resolve();
-  // This prevents an unhandled rejection if another step fails before the event is awaited.
-  event.catch(() => {});
+  const event = recordEvent(deps.recordApiRequest, attempt.request, admission);
+  attempt.event = event;
   if (admission.record) return record(attempt, upgrade, admission, event);
   await event;
   return tunnel(attempt, upgrade, admission);

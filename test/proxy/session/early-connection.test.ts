@@ -1,8 +1,11 @@
-import { describe, expect, it } from 'vitest';
+import { connect } from 'node:net';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { unlessAborted } from '../../../src/async/with-timeout.ts';
 import { TailcastError } from '../../../src/errors.ts';
+import { createUserLimits } from '../../../src/proxy/gate/user-limits.ts';
 import { openRecorder, openRig } from '../../support/recorded-rig.ts';
 import { serverMessage, STATUS_SUCCESS } from '../../support/stream-peers.ts';
-import { askUpgrade, switching, WEBSOCKET_V5, type UpgradeScript } from '../../support/upgrade-rig.ts';
+import { askUpgrade, EXEC, switching, WEBSOCKET_V5, type UpgradeScript } from '../../support/upgrade-rig.ts';
 
 const switchAndEnd: UpgradeScript = (request, socket) => {
   socket.on('error', () => {});
@@ -42,6 +45,41 @@ describe('a recorded exec', () => {
     find();
     expect((await asked).status).toBe(101);
     expect(apiServer.connections).toBe(2);
+  });
+
+  it('counts for its user until its event is stored, although its client has left', async () => {
+    const { address } = await openRecorder();
+    const found = Promise.withResolvers<readonly string[]>();
+    const event = Promise.withResolvers<void>();
+    const second = Promise.withResolvers<string>();
+    let events = 0;
+    const recordApiRequest = (): Promise<void> => {
+      events += 1;
+      if (events === 2) second.resolve('admitted');
+      return event.promise;
+    };
+    const { rig } = await openRig(
+      switchAndEnd,
+      { mode: 'failClosed', recorders: [], recorderTags: ['tag:rec'], events: true },
+      {
+        users: createUserLimits({ requests: 1, connections: 9, bytes: 1e6, headBytes: 1e6 }),
+        deps: { recordApiRequest, findRecorders: (_, signal) => unlessAborted(found.promise, signal) },
+      },
+    );
+    onTestFinished(() => {
+      event.resolve();
+      found.resolve([address]);
+    });
+    const client = connect(rig.port, '127.0.0.1');
+    client.write([`GET ${EXEC} HTTP/1.1`, 'Host: gateway', ...WEBSOCKET_V5, '', ''].join('\r\n'));
+    await expect.poll(() => events).toBe(1);
+    client.resetAndDestroy();
+    await expect.poll(() => rig.finished.length).toBe(1);
+    const ask = async (): Promise<number> => (await askUpgrade(rig.port, { headers: WEBSOCKET_V5 })).status;
+    expect(await Promise.race([ask(), second.promise])).toBe(429);
+    event.resolve();
+    found.resolve([address]);
+    await expect.poll(ask).toBe(101);
   });
 
   it.each(['stored', 'refused'])(
