@@ -301,7 +301,8 @@ export function isSystemError(error: unknown, ...codes: readonly string[]): bool
 }
 
 /**
- * Waits for an operation on a file or directory. @returns undefined if the file or directory does not exist
+ * Waits for an operation on a file or directory.
+ * @returns undefined if the file or directory does not exist
  */
 export async function ifPresent<T>(operation: Promise<T>): Promise<T | undefined> {
   try {

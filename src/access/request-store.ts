@@ -196,8 +196,8 @@ export class RequestStore {
   }
 
   /**
-   * Reads a record from the API server again if the last confirmation by the watch is too old. @throws TailcastError
-   * `ACCESS_REQUEST_UNAVAILABLE`
+   * Reads a record from the API server again if the last confirmation by the watch is too old.
+   * @throws TailcastError `ACCESS_REQUEST_UNAVAILABLE`
    */
   async refresh(id: string, signal: AbortSignal): Promise<void> {
     const now = this.#deps.monotonicMs();
@@ -225,8 +225,8 @@ export class RequestStore {
   }
 
   /**
-   * Starts the watch at the first call, and waits for its initial list. @throws TailcastError
-   * `ACCESS_REQUEST_UNAVAILABLE`
+   * Starts the watch at the first call, and waits for its initial list.
+   * @throws TailcastError `ACCESS_REQUEST_UNAVAILABLE`
    */
   async ready(signal: AbortSignal): Promise<void> {
     if (this.#contactMs > 0 && this.#problem === undefined) return;

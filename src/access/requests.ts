@@ -395,8 +395,8 @@ export class AccessRequests implements Elevations {
   }
 
   /**
-   * Stores evidence about a step that takes effect even without evidence. @returns false if no recorder
-   * stored it
+   * Stores evidence about a step that takes effect even without evidence.
+   * @returns false if no recorder stored it
    */
   async #recordLater(step: AccessStep): Promise<boolean> {
     try {

@@ -8,8 +8,9 @@ export function createPlaces(limits: { readonly total: number; readonly perNode:
   const taken = createKeyedCounter();
   return {
     /**
-     * Takes a slot. @returns a function that releases the slot; only the first call has an effect @throws
-     * TailcastError `OVERLOADED`
+     * Takes a slot.
+     * @returns a function that releases the slot; only the first call has an effect
+     * @throws TailcastError `OVERLOADED`
      */
     take(nodeId: string): () => void {
       if (taken.usedBy(nodeId) >= limits.perNode)

@@ -36,8 +36,8 @@ export class ProbeLedger {
   }
 
   /**
-   * Records the response to the ping with this number. @returns false if no such ping was waiting for a
-   * response
+   * Records the response to the ping with this number.
+   * @returns false if no such ping was waiting for a response
    */
   take(ordinal: number): boolean {
     if (!Number.isInteger(ordinal) || ordinal <= this.#answered || ordinal > this.#made) return false;

@@ -260,7 +260,8 @@ export class DeliveryWindow {
   }
 
   /**
-   * Adds bytes to the burst. @returns false if these bytes and the burst must be written to the journal now
+   * Adds bytes to the burst.
+   * @returns false if these bytes and the burst must be written to the journal now
    */
   #joinBurst(bytes: number): boolean {
     // With `window0`, all bytes are unsaved, so `acceptsMore` must count them.

@@ -206,8 +206,8 @@ export class LateDeliveries {
   }
 
   /**
-   * Delivers the first tail of the queue and, after a success, the others. @returns true if the first
-   * delivery succeeded
+   * Delivers the first tail of the queue and, after a success, the others.
+   * @returns true if the first delivery succeeded
    */
   async #round(line: Line): Promise<boolean> {
     const [first, ...others] = line;
@@ -245,8 +245,9 @@ export class LateDeliveries {
   }
 
   /**
-   * Sends one tail. @returns the address of the recorder. @throws Error if the recorder did not acknowledge
-   * all bytes
+   * Sends one tail.
+   * @returns the address of the recorder.
+   * @throws Error if the recorder did not acknowledge all bytes
    */
   async #send(waiting: Waiting): Promise<string> {
     const { sessionId, rest } = waiting;

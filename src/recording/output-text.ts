@@ -46,8 +46,8 @@ export class OutputText {
   }
 
   /**
-   * Completes the kept character with the first bytes of the chunk, and emits it. @returns the rest of the
-   * chunk
+   * Completes the kept character with the first bytes of the chunk, and emits it.
+   * @returns the rest of the chunk
    */
   #endCharacter(bytes: Uint8Array, emit: EmitText): Uint8Array {
     const [lead] = this.#tail;

@@ -62,8 +62,8 @@ export interface UploadDeps {
   /** User of the session. Default: the user with the empty name. */
   readonly user?: string;
   /**
-   * Called with the unacknowledged tail and its journal after the recorder was lost. @returns true if the
-   * tail becomes a late delivery
+   * Called with the unacknowledged tail and its journal after the recorder was lost.
+   * @returns true if the tail becomes a late delivery
    */
   readonly left?: (rest: UploadRest) => boolean;
 }

@@ -29,7 +29,8 @@ export interface ProbedRecorder {
   /** True if the recorder accepts uploads over an upgraded connection. */
   readonly upgrades: boolean;
   /**
-   * Opens the upload. Must be called at most once. @throws Error if the recorder refuses the upload or `signal` aborts
+   * Opens the upload. Must be called at most once.
+   * @throws Error if the recorder refuses the upload or `signal` aborts
    */
   post(signal: AbortSignal): Promise<RecorderConnection>;
   /** Closes the connection without an upload. */

@@ -243,9 +243,9 @@ export class RecordingSession {
   }
 
   /**
-   * Ends the recording. Resolves when the recorder has confirmed the complete recording, or when the
-   * unacknowledged rest became a late delivery. @throws TailcastError `RECORDER_LOST` if neither is possible,
-   * even if recording is not enforced
+   * Ends the recording. Resolves when the recorder has confirmed the complete recording, or when the unacknowledged
+   * rest became a late delivery.
+   * @throws TailcastError `RECORDER_LOST` if neither is possible, even if recording is not enforced
    */
   async end(outcome: SessionEnd, reason?: string): Promise<void> {
     if (this.#state === 'closed') return;

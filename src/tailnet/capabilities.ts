@@ -135,7 +135,8 @@ export function members(value: unknown, at: string): ReadonlyMap<string, unknown
 }
 
 /**
- * Returns a list of texts, or an empty list if the value is absent. @throws TailcastError `GRANT_MALFORMED`
+ * Returns a list of texts, or an empty list if the value is absent.
+ * @throws TailcastError `GRANT_MALFORMED`
  */
 export function texts(
   value: unknown,

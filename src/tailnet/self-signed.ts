@@ -69,8 +69,8 @@ export async function openSelfSignedCertificates(
 }
 
 /**
- * Returns a name in the form of a SAN. @throws TailcastError `CONFIG_INVALID` for text that is neither a DNS name
- * nor an IP address
+ * Returns a name in the form of a SAN.
+ * @throws TailcastError `CONFIG_INVALID` for text that is neither a DNS name nor an IP address
  */
 function canonicalName(name: string): string {
   const address = normaliseAddress(name);

@@ -16,7 +16,7 @@ export interface DrainResult {
   readonly cutSessions: number;
 }
 
-/** Part of `limitMs` that is reserved for sessions to end after they got the message. */
+/** Time before the end of `limitMs` in which the remaining sessions end after their users got the message. */
 const FAREWELL_MS = 2000;
 const POLL_MS = 25;
 /** Time for TLS handshakes in progress, and for the first request after such a handshake. */

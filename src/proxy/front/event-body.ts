@@ -4,8 +4,8 @@ import { asTailcastError, TailcastError } from '../../errors.ts';
 
 export interface CollectedBody {
   /**
-   * Bytes that were read. If the body is longer than `limit`, these are more than `limit` bytes. The caller forwards
-   * them before the rest of the stream.
+   * Bytes that were read. If the body is longer than `limit`, `chunks` contains more than `limit` bytes. The caller
+   * forwards all chunks before the rest of the stream.
    */
   readonly chunks: readonly Buffer[];
   /** True if `chunks` contains the complete body and the stream has ended. */
@@ -16,10 +16,9 @@ const EMPTY = Buffer.alloc(0);
 const FIRST_BYTES = 4096;
 
 /**
- * Reads until more than `limit` bytes are available or the body ends, then leaves the stream paused. The
- * bytes are copied into one buffer, because a body of one-byte chunks would otherwise use a hundred times its
- * size in memory.
- * @param held called with the number of bytes in memory, each time before this number grows; may throw
+ * Reads until more than `limit` bytes are available or the body ends, then leaves the stream paused. The bytes are
+ * copied into one buffer, because a body of one-byte chunks would otherwise use a hundred times its size in memory.
+ * @param held called before the buffer grows, with the new size of the buffer in bytes; may throw
  * @throws TailcastError `WIRE_MALFORMED` if the stream closes before its end
  */
 export function collectBody(

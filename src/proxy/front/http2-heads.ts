@@ -14,8 +14,8 @@ export const MAX_SESSION_MEGABYTES = 32;
 export const MAX_REJECTED_STREAMS = 100;
 
 /**
- * Detects streams that nghttp2 rejected. For such a stream, nghttp2 resets the stream or closes the connection, and
- * does not report this to the application.
+ * Detects streams that nghttp2 rejected. nghttp2 resets such a stream or closes its connection, and does not inform the
+ * application.
  */
 export type UnreadStreams = ReturnType<typeof createUnreadStreams>;
 
@@ -38,8 +38,8 @@ export function createUnreadStreams(refused: (error: TailcastError) => void) {
       session.destroy(undefined, constants.NGHTTP2_ENHANCE_YOUR_CALM);
     },
     /**
-     * Reports a new stream. Clients number their streams 1, 3, 5, …, so a missing number is a stream that
-     * nghttp2 reset.
+     * Called for each new stream. Clients number their streams 1, 3, 5, …, so a missing number is a stream that nghttp2
+     * reset.
      */
     arrived(id: number): void {
       const skipped = (id - last) / 2 - 1;
@@ -49,7 +49,7 @@ export function createUnreadStreams(refused: (error: TailcastError) => void) {
         report(new TailcastError('REQUEST_MALFORMED', detail));
       }
     },
-    /** Reports a failed HTTP/2 session. */
+    /** Called when an HTTP/2 session fails. Reports the failure, unless the client disconnected. */
     failed(error: Error): void {
       const code = 'code' in error ? String(error.code) : '';
       // other errors mean that the client disconnected
@@ -63,7 +63,10 @@ export function createUnreadStreams(refused: (error: TailcastError) => void) {
         ),
       );
     },
-    /** Reports the end of an HTTP/2 session. `bytes` is the number of bytes that were received on its connection. */
+    /**
+     * Called when an HTTP/2 session ends. Reports a session without a readable request. `bytes` is the number of bytes
+     * that were received on its connection.
+     */
     ended(bytes: number): void {
       if (last !== -1 || isReported || bytes < MIN_REQUEST_BYTES) return;
       report(
@@ -98,7 +101,7 @@ export function createHeadWatch(
   parts: {
     readonly unread: UnreadStreams;
     readonly head: HeadPlace | undefined;
-    /** Maximum time until a head is complete. */
+    /** Maximum time for which a head may be incomplete, in milliseconds. */
     readonly headersTimeoutMs: number;
     readonly now: () => number;
   },

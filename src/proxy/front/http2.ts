@@ -45,13 +45,14 @@ const HTTP2_LIMITS = {
   streamWindowBytes: 1024 * 1024,
   connectionWindowBytes: 8 * 1024 * 1024,
   /**
-   * Maximum size of the headers of a stream, in bytes, counted as in RFC 9113 §6.5.2. nghttp2 resets a stream with more
-   * headers without reporting it, so the gate has a smaller limit. The gate rejects larger requests with a Status.
+   * Maximum size of the headers of a stream, in bytes, counted as in RFC 9113 §6.5.2. If the headers are larger,
+   * nghttp2 resets the stream without a response. The gate therefore has a smaller limit, above which it responds with
+   * a Status.
    */
   maxHeaderListBytes: MAX_PARSED_HEAD_BYTES,
   /**
    * Maximum size of a frame, in bytes. nghttp2 accepts at most nine frames for one header section, so a compressed
-   * header section has at most nine times this size. Go's client uses frames of this size.
+   * header section has at most nine times this size. Go's client splits long headers into frames of this size.
    */
   maxFrameBytes: 64 * 1024,
   /**
@@ -131,7 +132,7 @@ export function serveStream(
  */
 const REFUSAL_MS = 10_000;
 
-/** The 'close' event follows. */
+/** Ignores an 'error' event, because a 'close' event follows. */
 function ignore(): void {}
 
 const NO_FRAMING = { kind: 'none' } as const;

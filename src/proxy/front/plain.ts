@@ -83,7 +83,7 @@ export class PlainConnection {
     if (this.#head !== undefined) this.socket.on('data', this.#onData);
   }
 
-  /** Reports a complete head. */
+  /** Called when the head of a request is complete. */
   arrived(request: IncomingMessage): void {
     this.#latest = request;
     this.#hasArrived = true;
@@ -91,7 +91,7 @@ export class PlainConnection {
     this.#head?.leave();
   }
 
-  /** Reports a protocol switch; no further heads follow. */
+  /** Called when the connection switches to another protocol. No further heads follow. */
   switched(): void {
     this.socket.off('data', this.#onData);
   }
@@ -110,7 +110,7 @@ export class PlainConnection {
       this.#head?.hold(this.#headBytes);
     } catch (error) {
       this.malformed(asTailcastError(error));
-      // the parser gets no more bytes
+      // discards further input, so that the parser gets no more bytes
       this.socket.removeAllListeners('data');
       this.socket.resume();
     }
@@ -159,10 +159,7 @@ export class PlainConnection {
     this.socket.once('close', () => clearTimeout(timer));
   }
 
-  /**
-   * Reports that the complete response was written to the socket. `keep` is true if the connection can be
-   * reused.
-   */
+  /** Called after the complete response was written to the socket. `keep` is true if the connection can be reused. */
   answered(request: IncomingMessage, keep: boolean): void {
     this.#current = undefined;
     if (keep) return;

@@ -95,7 +95,9 @@ export interface ApiRequestRecord {
 /** The incoming body of a request. */
 export interface RequestBody {
   readonly framing: RequestFraming;
-  /** Paused until the pump reads it. Ends only if the body is complete. */
+  /**
+   * Body stream, paused until the pump reads from the stream. The stream ends normally only if the body is complete.
+   */
   readonly stream: Readable;
   /** True if the client waits for a 100 response before it sends the body. */
   readonly expectsContinue: boolean;
@@ -161,7 +163,10 @@ export class Pump implements ExchangeOwner {
   #collectedBytes = 0;
   /** A response that the gateway holds back until it knows whether the API server refused the gateway's own account. */
   #withheld: WithheldResponse | undefined;
-  /** Settles after the event of the request, which continues without the client. Set while the event is stored. */
+  /**
+   * Settles when the event of the request is stored or cannot be stored. Set while the gateway sends the event to a
+   * recorder, even after the client disconnects.
+   */
   #storing: Promise<void> | undefined;
   #over = false;
 
@@ -302,7 +307,7 @@ export class Pump implements ExchangeOwner {
     this.#body.stream.resume();
   }
 
-  /** Reports that the exchange, or the client's side of it, failed. */
+  /** Called when the exchange or the client side fails. */
   failed(error: TailcastError): void {
     if (this.#over) return;
     this.#exchange?.abort();
@@ -372,7 +377,8 @@ export class Pump implements ExchangeOwner {
   }
 
   /**
-   * Rejects the request if its body stalls before the response begins. Called after the body got a reader.
+   * Rejects the request if its body stalls before the response begins. The check's listener starts the body stream, so
+   * the caller must add a reader in the same turn of the event loop.
    * @returns a function that stops this check
    */
   #limitStalls(): () => void {

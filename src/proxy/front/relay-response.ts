@@ -5,7 +5,7 @@
  *
  * This file sets two undocumented fields of `OutgoingMessage`. These fields mark the header as sent. `end()` then adds
  * no bytes, and Node.js does everything else (keep-alive timer, next pipelined request, `finish`). The tests of
- * `plain.ts` fail if a version of Node.js changes this.
+ * `plain.ts` fail if a version of Node.js changes the effect of these fields.
  */
 import { OutgoingMessage, ServerResponse, type IncomingMessage } from 'node:http';
 

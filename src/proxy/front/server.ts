@@ -240,7 +240,7 @@ type StreamEvent = [
   rawHeaders: string[],
 ];
 
-/** State of a connection. */
+/** Dependencies and limit state of a connection. */
 interface Service {
   readonly deps: PumpDeps;
   /** True if the connection exceeds the connection limit, so that its requests are rejected. */
@@ -249,7 +249,7 @@ interface Service {
 
 interface FrontState {
   draining: boolean;
-  /** True after the service was closed. */
+  /** True after the front was closed. */
   closed: boolean;
   readonly plain: Set<PlainConnection>;
   readonly sessions: Set<ServerHttp2Session>;

@@ -1,6 +1,6 @@
 /**
- * Access reviews: before a session or a request to a program, the gateway impersonates the caller and sends a
- * SelfSubjectAccessReview to the API server.
+ * Access reviews: before a session, or before a request to a kubelet, pod or Service, the gateway impersonates the
+ * caller and sends a SelfSubjectAccessReview to the API server.
  *
  * Kubernetes derives the verb from the HTTP method. An exec over WebSocket, or a command through the kubelet, is a GET.
  * Before Kubernetes 1.35, the right to `get` is therefore sufficient for such a request. The gateway always checks

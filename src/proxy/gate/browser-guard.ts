@@ -48,9 +48,9 @@ export function refuseForeignPages(fields: BrowserFields, { hostNames, dashboard
 }
 
 /**
- * Returns true if the user followed a link: the browser shows the response in its own tab, and the linking page cannot
- * read it. Returns false if the link opens in a frame. `Origin` is not checked, because browsers omit it when a user
- * follows a link.
+ * Returns true if the user followed a link: the browser shows the response as the page of a tab, and the linking page
+ * cannot read it. Returns false if the link opens in a frame. This function ignores `Origin`, because browsers omit it
+ * when a user follows a link.
  *
  * @param rawHeaders flat, as received
  */

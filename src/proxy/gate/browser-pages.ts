@@ -18,10 +18,10 @@ export const PROGRAM_PAGES = ['refuse', 'sandbox'] as const;
 export type ProgramPages = (typeof PROGRAM_PAGES)[number];
 
 /**
- * True if a browser will render the response under the gateway's hostname. Every browser sends a `User-Agent`
- * with `Mozilla`. Newer browsers also send `Sec-Fetch-*` headers, which pages cannot change. Pages behind
- * `kubectl proxy` are excluded, because their origin is that proxy on the user's machine. Only that proxy
- * adds a loopback address to `X-Forwarded-For`, a header that pages cannot set.
+ * True if a browser will render the response under the gateway's hostname. Every browser sends a `User-Agent` with
+ * `Mozilla`. Newer browsers also send `Sec-Fetch-*` headers, which pages cannot change. Pages behind `kubectl proxy`
+ * are excluded, because their origin is that proxy on the user's machine. Only that proxy adds a loopback address to
+ * `X-Forwarded-For`. A page cannot set this header on requests whose response the browser renders.
  *
  * @param rawHeaders flat, as received
  */

@@ -108,8 +108,8 @@ export interface Elevated extends Omit<CallerStanding, 'access' | 'moderation'> 
 }
 
 /**
- * Returns the rights with which a request runs, including granted access if the request needs such access. @throws
- * TailcastError as `elevate`
+ * Returns the rights with which a request runs, including granted access if the request needs such access.
+ * @throws TailcastError as `Elevations.elevate`
  */
 export async function elevate(
   elevations: Elevations | undefined,
@@ -186,7 +186,7 @@ const SELF = 'me';
 /** The group that the API server adds to every authenticated user. */
 const EVERY_USER = 'system:authenticated';
 
-/** The parts of a request that determine its needed access. */
+/** The parts of a request that determine which access the request needs. */
 interface AskedRequest {
   readonly rawHeaders: readonly string[];
   readonly info: RequestInfo;

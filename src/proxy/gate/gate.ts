@@ -96,10 +96,11 @@ export interface Admission {
   /** `undefined` for requests that the policy does not cover. */
   readonly policyClass: PolicyClass | undefined;
   /**
-   * True if the session is recorded; a recorder must then accept it before the API server gets the request.
+   * True if the session is recorded. The gateway then opens the upload to a recorder before it sends the request to the
+   * API server.
    */
   readonly record: boolean;
-  /** True if a recorder must store an event before the request is forwarded. */
+  /** True if the gateway sends an event about the request to a recorder before it forwards the request. */
   readonly event: boolean;
   /** True if the request must be rejected when its event cannot contain the body. */
   readonly isBodyRequired?: boolean;
@@ -459,8 +460,8 @@ const MAX_WARNINGS = 100;
 const NO_NAMES: ReadonlySet<string> = new Set();
 
 /**
- * Returns the decisions of the policy and of the moderation rules about a request. @throws TailcastError
- * `POLICY_REFUSED`
+ * Returns the decisions of the policy and of the moderation rules about a request.
+ * @throws TailcastError `POLICY_REFUSED`
  */
 function decideSession(
   policy: Policy,

@@ -61,9 +61,10 @@ export type PolicyClass = (typeof POLICY_CLASSES)[number];
 /**
  * - `record`: the session is recorded. If the grants name no recorder, the effect is that of `allow`. Only for `exec`
  *   and `attach`
- * - `event`: a recorder stores an event before the request is forwarded. If no recorder stores it and
- *   recording is enforced, the request is rejected
- * - `allow`, `refuse`
+ * - `event`: a recorder stores an event before the request is forwarded. If no recorder stores it and recording is
+ *   enforced, the request is rejected
+ * - `allow`: the request is forwarded
+ * - `refuse`: the request is rejected
  */
 export const POLICY_ACTIONS = ['record', 'event', 'allow', 'refuse'] as const;
 export type PolicyAction = (typeof POLICY_ACTIONS)[number];

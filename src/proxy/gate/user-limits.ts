@@ -59,11 +59,11 @@ export interface RequestPlace {
 
 export interface UserLimits {
   /**
-   * Reports a new connection. Returns false if the address of the client has too many connections. The caller must
-   * then reject the requests on this connection.
+   * Counts a new connection. Returns false if the address of the client has too many connections. The caller must then
+   * reject the requests on this connection.
    */
   connected(peer: Peer): boolean;
-  /** Reports a closed connection. */
+  /** Stops counting a closed connection. */
   disconnected(peer: Peer): void;
   /** Returns a counter for one request head from this peer's address. */
   head(peer: Pick<Peer, 'address'>): HeadPlace;
@@ -186,7 +186,7 @@ export interface CountedAdmission {
  * Admits a request like `Gate.admit`. During the admission, the head counts for the address of the client. As soon as
  * the user is known, the request and its head also count for the user, because access reviews may take seconds.
  *
- * @param request.isOver true if the client has left
+ * @param request.isOver returns true if the client has disconnected
  */
 export async function admitCounted(
   { gate, users }: { readonly gate: Pick<Gate, 'admit'>; readonly users?: Counters | undefined },

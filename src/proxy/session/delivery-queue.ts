@@ -94,8 +94,8 @@ export class DeliveryQueue {
   }
 
   /**
-   * Ends this wait and all earlier waits. @returns false if this wait had already ended, because a later wait was
-   * acknowledged
+   * Ends this wait and all earlier waits.
+   * @returns false if this wait had already ended, because a later wait was acknowledged
    */
   acknowledge(wait: Wait): boolean {
     if (wait.isOver) return false;

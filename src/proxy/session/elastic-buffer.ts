@@ -6,17 +6,16 @@
  *            memory   ≤ diskBytes         memory          memory
  * ```
  *
- * While the file is empty, all bytes are in `front`. The buffer writes only complete blocks to the file, so
- * sessions with little output need no disk. It reuses a block of the file after reading it, and truncates the
- * file when the file is empty.
+ * While the file is empty, all bytes are in `front`. The buffer writes only complete blocks to the file, so sessions
+ * with little output need no disk. It reuses a block of the file after reading it, and truncates the file when the file
+ * is empty.
  *
- * All sessions of a user have a share of the total memory and disk, see `Shares`. If the user has no memory left, the
- * buffer also moves `front` to the file. It then accepts more bytes until one block waits for the file. Without this
- * rule, many small buffers could fill the memory while their files stay empty.
+ * All sessions of one user together get one share of the total memory and disk, see `Shares`. If the user has no memory
+ * left, the buffer also moves `front` to the file. It then accepts more bytes until one block waits for the file.
+ * Without this rule, many small buffers could fill the memory while their files stay empty.
  *
- * If `full` is true, the caller should stop reading, but the buffer accepts further bytes. If a write to the
- * file fails, its bytes stay in memory. If a read of the file fails, its bytes are lost, and the buffer calls
- * `failed`.
+ * If `full` is true, the caller should stop reading, but the buffer accepts further bytes. If a write to the file
+ * fails, its bytes stay in memory. If a read of the file fails, its bytes are lost, and the buffer calls `failed`.
  */
 import { adoptBlock, BLOCK_BYTES, giveBlock } from '../../memory/block-pool.ts';
 import { BlockQueue, type BlockAccount, type Taken } from '../../memory/block-queue.ts';
@@ -72,7 +71,7 @@ export class ElasticBuffer {
   #free: number[] = [];
   #clearing = false;
   #fileLost = false;
-  /** True if the last request for disk space was refused, because the user has used the share of the disk. */
+  /** True if the last request for disk space was refused, because the user's share of the disk is used up. */
   #diskRefused = false;
   /** True if the last `take` returned nothing because the next bytes were not in memory. */
   #starved = false;
@@ -166,7 +165,7 @@ export class ElasticBuffer {
     return this.#blocks.length === 0 && this.#writing === 0 && this.#reading === 0;
   }
 
-  /** True if the user has used the share of the memory. */
+  /** True if the user's share of the memory is used up. */
   get #exhausted(): boolean {
     const { memory, user } = this.#options;
     return memory.spaceOf(user) === 0;
@@ -318,7 +317,7 @@ export class ElasticBuffer {
       ? this.#back.size + this.#writing * BLOCK_BYTES >= this.#maxWaiting(exhausted)
       : this.#memory >= (exhausted ? 1 : this.#memoryLimit());
     if (this.#full && exhausted) memory.whenSpace(user, this.#look);
-    // This applies even if the buffer is not full. Otherwise the buffer would request disk space again only after a
+    // The buffer waits for disk space even if it is not full. Otherwise it would request disk space again only after a
     // `take`.
     if (this.#diskRefused) disk.whenSpace(user, this.#look);
     const before = this.#reached;

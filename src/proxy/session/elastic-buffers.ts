@@ -29,7 +29,7 @@ export type BufferEvents = Pick<ElasticOptions, 'ready' | 'room' | 'limitReached
 /** Output buffer of one session. A `brief` buffer adapts its size to the speed of the client. */
 export interface SessionBuffer {
   readonly bytes: ElasticBuffer;
-  /** Reports the number of bytes that the client has accepted. */
+  /** Records the number of bytes that the client has accepted. */
   drained(bytes: number): void;
   /** Sets the number of bytes that left the buffer but wait for the client. They count as memory of the user. */
   waiting(bytes: number): void;

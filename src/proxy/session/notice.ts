@@ -22,8 +22,8 @@ export type InsertOutput = (chunk: Uint8Array) => Uint8Array | undefined;
 const MAX_BEFORE = 64 * 1024;
 
 /**
- * Creates the tap of a session, and the function that inserts the notice if there is a notice. @throws
- * TailcastError as `createTap`
+ * Creates the tap of a session, and the function that inserts the notice if there is a notice.
+ * @throws TailcastError as `createTap`
  */
 export function createNotedTap(
   session: TappedSession,

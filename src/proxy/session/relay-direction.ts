@@ -92,8 +92,8 @@ export interface DirectionOptions {
    */
   readonly nextProbe?: Tap['nextProbe'] | undefined;
   /**
-   * Returns the last bytes for the sink, such as an error status; undefined if the output is complete. @param
-   * backpressured see `Direction.backpressured`
+   * Returns the last bytes for the sink, such as an error status; undefined if the output is complete.
+   * @param backpressured see `Direction.backpressured`
    */
   readonly lastWords?: ((backpressured: boolean) => Uint8Array | undefined) | undefined;
 }
@@ -130,8 +130,8 @@ export class Direction {
   #paceTimer: NodeJS.Timeout | undefined;
   #backpressured = false;
   /**
-   * True if the last chunk waits for the recorder, and the relay parses no chunk meanwhile. Afterwards, it parses the
-   * chunks that have arrived together.
+   * True if the last chunk waits for the recorder, and the relay parses no chunk during this wait. After the wait, the
+   * relay parses the bytes that have arrived as one chunk.
    */
   #waitsAlone = false;
   /** True if the last chunk waits for the recorder, and further chunks may be parsed. */
@@ -500,8 +500,9 @@ export class Direction {
   }
 
   /**
-   * Writes ready bytes. @param bytes number of bytes that became ready; `pieces` is the number of their
-   * pieces
+   * Writes ready bytes.
+   * @param bytes number of bytes that became ready
+   * @param pieces number of pieces that became ready
    */
   #flush(bytes: number, pieces: number): void {
     const { sink } = this.#options;

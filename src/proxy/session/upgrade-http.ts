@@ -88,8 +88,8 @@ export function warningLines(warnings: readonly string[]): readonly string[] {
 }
 
 /**
- * Encodes a body with chunked transfer coding (RFC 9112 §7.1). If the body breaks off, the last chunk is
- * missing, and the client sees that it is incomplete.
+ * Encodes a body with chunked transfer coding (RFC 9112 §7.1). If the body breaks off, the last chunk is missing, and
+ * the client sees that the response is incomplete.
  */
 export async function* encodeChunks(body: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array | string> {
   for await (const piece of body) {

@@ -40,9 +40,9 @@ export interface RecorderDeps {
 }
 
 /**
- * Opens an upload at a recorder. If no recorder is available and the policy allows unrecorded sessions,
- * returns a warning instead. @throws TailcastError `RECORDING_REQUIRED` if no recorder is available and
- * recording is enforced
+ * Opens an upload at a recorder. If no recorder is available and the policy allows unrecorded sessions, returns a
+ * warning instead.
+ * @throws TailcastError `RECORDING_REQUIRED` if no recorder is available and recording is enforced
  */
 export async function openRecorder(
   deps: RecorderDeps,
@@ -118,7 +118,7 @@ export interface RecordingDeps {
 /**
  * Starts the recording of an upgraded connection. Returns undefined without an upload.
  * @throws TailcastError `UPSTREAM_BROKEN` if the connection uses a WebSocket extension, `SESSION_VIOLATED` if no tap
- * can read it
+ * can parse the connection
  */
 export function beginRecording(
   deps: RecordingDeps,

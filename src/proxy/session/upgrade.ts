@@ -386,9 +386,9 @@ async function start(
 ): Promise<Running> {
   const { deps, limits, client } = attempt;
   const { protocol, carried, warnings = [] } = agreed;
-  // For a session without a terminal, this sends the asciicast header to the recorder. If the recorder is already lost,
-  // the gateway can still refuse the session with an HTTP response. The gateway completes the recording even if the
-  // client has left, because the command may already run.
+  // For a session without a terminal, `flush` sends the asciicast header to the recorder. If the recorder is already
+  // lost, the gateway can still refuse the session with an HTTP response. The gateway completes the recording even if
+  // the client has left, because the command may already run.
   if ('session' in carried) await carried.session.flush();
   else attempt.signal.throwIfAborted();
   attempt.account.answered(SWITCHING);

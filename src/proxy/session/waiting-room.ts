@@ -105,8 +105,8 @@ export class WaitingRoom extends Duplex {
   }
 
   /**
-   * Ends the wait, and relays between the client and this connection to the API server. Called once. @param head bytes
-   * that arrived with the 101 response
+   * Ends the wait, and relays between the client and this connection to the API server. Called once.
+   * @param head bytes that arrived with the 101 response
    */
   enter(inner: Duplex, head: Uint8Array): void {
     if (this.destroyed || this.writableEnded) {

@@ -46,7 +46,7 @@ const REFUSES_ANONYMOUS: ReadonlySet<number> = new Set([401, 403]);
 
 /**
  * @param server certificate name, CA and credentials of all API servers
- * @param addresses one or more addresses
+ * @param addresses addresses of the API servers; at least one
  * @param readyPath path of the health check, `/readyz` below the base path
  */
 export function createEndpoints(

@@ -43,7 +43,8 @@ export interface ResponseHead {
 export const MAX_RESPONSE_HEAD_BYTES = 256 * 1024;
 
 /**
- * Parses a head that begins at `start`. @returns the head, or undefined if the head in `bytes` is incomplete
+ * Parses a head that begins at `start`.
+ * @returns the head, or undefined if the head in `bytes` is incomplete
  * @throws TailcastError `UPSTREAM_BROKEN`
  */
 export function parseResponseHead(bytes: Buffer, start: number): ResponseHead | undefined {

@@ -88,7 +88,7 @@ export class ResponseReader {
   }
 
   /**
-   * Reports that the API server has closed its side of the connection.
+   * Called when the API server has closed its side of the connection.
    * @throws TailcastError `UPSTREAM_BROKEN` if the response is incomplete
    */
   finish(): void {

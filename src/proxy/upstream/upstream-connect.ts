@@ -31,8 +31,8 @@ export interface UpstreamEndpoint {
 }
 
 /**
- * Called when the first `length` bytes of the shared read buffer contain data of this connection. @returns
- * false to pause reading
+ * Called when the first `length` bytes of the shared read buffer contain data of this connection.
+ * @returns false to pause reading
  */
 export type OnRead = (length: number) => boolean | void;
 

@@ -39,8 +39,8 @@ export class UpstreamStream extends Duplex {
   }
 
   /**
-   * Called when the first `length` bytes of the shared read buffer contain data of this connection. @returns
-   * true to continue reading
+   * Called when the first `length` bytes of the shared read buffer contain data of this connection.
+   * @returns true to continue reading
    */
   received(length: number): boolean {
     return this.push(take(length));

@@ -115,7 +115,8 @@ export async function openOwnFolder(directory: string, key: JournalKey) {
 }
 
 /**
- * Returns the content of a directory of journals, for `tailcast doctor`. @throws Error of the OS
+ * Returns the content of a directory of journals, for `tailcast doctor`.
+ * @throws Error of the OS
  */
 export async function surveyJournals(
   directory: string,

@@ -26,8 +26,8 @@ export function createJournalKey(secret: Uint8Array): JournalKey {
 }
 
 /**
- * Returns the key in `path`; undefined if the file does not exist. @throws TailcastError `CONFIG_INVALID` as
- * `loadJournalKey`
+ * Returns the key in `path`; undefined if the file does not exist.
+ * @throws TailcastError `CONFIG_INVALID` as `loadJournalKey`
  */
 export async function findJournalKey(path: string): Promise<JournalKey | undefined> {
   try {

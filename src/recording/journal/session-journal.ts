@@ -107,8 +107,8 @@ export class SessionJournal {
   }
 
   /**
-   * Appends bytes, in one piece or several. The caller has already passed these bytes to `preamble`. @returns false if
-   * the bytes are not on disk
+   * Appends bytes, in one piece or several. The caller has already passed these bytes to `preamble`.
+   * @returns false if the bytes are not on disk
    */
   append(offset: number, content: Uint8Array | readonly Uint8Array[], preamble: Preamble): boolean {
     if (this.#over) return false;

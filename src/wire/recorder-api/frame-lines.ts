@@ -57,8 +57,8 @@ export class FrameLines {
   }
 
   /**
-   * Converts a chunk of frames, which may begin and end anywhere. @returns the events, valid until the next
-   * call
+   * Converts a chunk of frames, which may begin and end anywhere.
+   * @returns the events, valid until the next call
    * @throws WireError for invalid frames; earlier events of the chunk are lost
    */
   push(chunk: Uint8Array): Uint8Array {

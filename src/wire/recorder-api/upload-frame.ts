@@ -70,7 +70,8 @@ export class FrameBatch {
 
   /**
    * Adds a frame with the output of one event. The caller must not change the bytes of the output until the batch is
-   * taken. @throws WireError
+   * taken.
+   * @throws WireError
    */
   output(seconds: number, bytes: Uint8Array, form: FrameForm): void {
     const time = Math.round(seconds * MICROSECONDS);

@@ -176,8 +176,8 @@ export function createWebSocketScanner(options: WebSocketScannerOptions) {
   });
 
   /**
-   * Reads header bytes. Starts the frame when the header is complete. @returns the number of header bytes in
-   * this chunk
+   * Reads header bytes. Starts the frame when the header is complete.
+   * @returns the number of header bytes in this chunk
    */
   function takeHeader(chunk: Uint8Array, offset: number): number {
     const available = chunk.length - offset;
