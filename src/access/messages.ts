@@ -2,7 +2,7 @@
 import { TailcastError } from '../errors.ts';
 import { KubeRefusal } from '../operator/kube-client.ts';
 import type { Petition } from '../proxy/gate/elevation.ts';
-import { showWords } from '../secrets.ts';
+import { createSecretWork, showWords, TooManySecretsError } from '../secrets.ts';
 import type { AccessRecord } from './record.ts';
 import { describeDecision } from './request-object.ts';
 
@@ -14,14 +14,15 @@ const MAX_DESCRIPTION = 300;
  * Returns a description of the call that caused an access request, for the approvers: one line, without secrets. The
  * requester chooses the command, and could choose a command whose important words are hidden or cut off. The
  * description states whether this is the case.
+ * @throws TailcastError `ACCESS_REQUEST_REFUSED` for a command with too many secrets
  */
-export function describeRequest({ info, command }: Pick<Petition, 'info' | 'command'>): string {
+export function describeRequest({ info, command, ask }: Pick<Petition, 'info' | 'command' | 'ask'>): string {
   const { verb, resource, subresource, name, namespace, path } = info;
   const kind = [resource, subresource].filter((part) => part !== '').join('/');
   const words = info.isResourceRequest
     ? [verb, kind, name, ...(namespace === '' ? [] : ['in', namespace])]
     : [verb, path];
-  const shown = showWords(command);
+  const shown = shownCommand(command, ask);
   const program = command.length === 0 ? '' : `: ${shown.words.join(' ')}`;
   const mark = shown.hidesCommand ? ' (a hidden part may be a command)' : '';
   const text = `first request${mark}: ${words.filter((word) => word !== '').join(' ')}${program}`;
@@ -29,6 +30,16 @@ export function describeRequest({ info, command }: Pick<Petition, 'info' | 'comm
   const end = more > 0 ? `… (${more} more characters)` : '';
   const line = text.replaceAll(/[\p{C}\p{Zl}\p{Zp}]/gu, '\ufffd').slice(0, MAX_DESCRIPTION);
   return `${line.toWellFormed()}${end}`;
+}
+
+function shownCommand(command: Petition['command'], ask: Petition['ask']): ReturnType<typeof showWords> {
+  try {
+    return showWords(command, createSecretWork());
+  } catch (error) {
+    if (!(error instanceof TooManySecretsError)) throw error;
+    const remedy = `request it first with: kubectl tailcast request ${flagsOf({ ask })}`;
+    throw accessRefused(`the command has ${error.message}; ${remedy}`);
+  }
 }
 
 /** Returns the error for an access request that does not have enough approvals yet. */
@@ -81,7 +92,7 @@ export function problemOf(error: unknown): string | undefined {
 }
 
 /** Returns the command-line flags with which `kubectl tailcast request` requests this access. */
-export function flagsOf({ ask: { groups, user, writes } }: Petition): string {
+export function flagsOf({ ask: { groups, user, writes } }: Pick<Petition, 'ask'>): string {
   const named = groups.map((group) => `--group ${group}`);
   return [...named, ...(user === undefined ? [] : [`--user ${user}`]), ...(writes ? ['--writes'] : [])].join(
     ' ',

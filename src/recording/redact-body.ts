@@ -4,6 +4,7 @@
  */
 import type { RequestInfo } from '../kube/request-info.ts';
 import {
+  createSecretWork,
   isInterpreter,
   mayBeCommand,
   showWords,
@@ -35,11 +36,6 @@ interface Findings {
   literals: ReadonlyMap<string, Literal> | undefined;
 }
 
-/** Returns the limit of the work on one request. The work takes about 20 ms. */
-export function createRedactionWork(): SecretWork {
-  return { left: 4e6 };
-}
-
 /** Units of a value in the body. */
 const VALUE_UNITS = 100;
 const CONTAINER_UNITS = 400;
@@ -56,7 +52,7 @@ export function redactBody(
   info: RequestInfo,
   body: Uint8Array,
   truncated: boolean,
-  work: SecretWork = createRedactionWork(),
+  work: SecretWork = createSecretWork(),
 ): RedactedBody {
   const shape = keptOfBody(info);
   if (shape === undefined) return { body: NOTHING };

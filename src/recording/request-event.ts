@@ -11,6 +11,7 @@ import { queryValues, type Target } from '../kube/canonical-target.ts';
 import type { RequestInfo } from '../kube/request-info.ts';
 import type { Events } from '../observe/events.ts';
 import {
+  createSecretWork,
   replaceSecrets,
   replaceSecretWords,
   SECRET,
@@ -25,7 +26,7 @@ import type { EventPoster } from './event-poster.ts';
 import { findRecorders, type NamedRecorders, type RecorderDirectory } from './find-recorders.ts';
 import type { RecordingPolicy } from './policy.ts';
 import { keptParameters } from './kept-fields.ts';
-import { createRedactionWork, redactBody } from './redact-body.ts';
+import { redactBody } from './redact-body.ts';
 
 /** A request that may cause an event. */
 export interface ApiRequest {
@@ -131,7 +132,7 @@ function createDescriber({ unixMs }: Pick<RequestEventsDeps, 'unixMs'>, maxBodyB
   return (request: ApiRequest, user: string): Promise<ApiRequestEvent> =>
     limiter.run(
       async () => {
-        const work = createRedactionWork();
+        const work = createSecretWork();
         const { left } = work;
         try {
           return eventOf(request, unixMs(), maxBodyBytes, work);

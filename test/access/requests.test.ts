@@ -281,6 +281,15 @@ describe('rules about writes', () => {
   );
 });
 
+it('a command with too many secrets for a notification creates no access request', async () => {
+  const gateway = rig.gateway(user('agent', [{ request: { writes: true }, approvers: RULE.approvers }]));
+  const words = 'command=password%3D12345678&'.repeat(4000);
+  const error = await refusalOf(gateway.ask('GET', `${PODS}/web/exec?${words}stdout=1`));
+  expect(error.code).toBe('ACCESS_REQUEST_REFUSED');
+  expect(error.message).toContain('kubectl tailcast request --writes');
+  expect(gateway.steps).toEqual([]);
+});
+
 describe('the end of access', () => {
   const peer = { address: '100.64.0.1', port: 1, source: 'socket' } as const;
 

@@ -3,8 +3,9 @@ import { parseTarget } from '../../src/kube/canonical-target.ts';
 import { parseRequestInfo } from '../../src/kube/request-info.ts';
 import { createEventPoster, type EventPosterLimits } from '../../src/recording/event-poster.ts';
 import type { RecordingPolicy } from '../../src/recording/policy.ts';
-import { createRedactionWork, redactBody } from '../../src/recording/redact-body.ts';
+import { redactBody } from '../../src/recording/redact-body.ts';
 import { createRequestEvents, type ApiRequest } from '../../src/recording/request-event.ts';
+import { createSecretWork } from '../../src/secrets.ts';
 import type { Identity } from '../../src/tailnet/identity.ts';
 import { openRecorder } from '../support/recorded-rig.ts';
 import { dialLoopback } from '../support/recorder-dial.ts';
@@ -495,7 +496,7 @@ describe('the body of an event', () => {
     ],
   ])('with many %s needs little CPU', (_, container) => {
     const info = parseRequestInfo('POST', parseTarget('/api/v1/namespaces/n/pods'));
-    const work = createRedactionWork();
+    const work = createSecretWork();
     const { left } = work;
     const body = utf8(JSON.stringify({ spec: { containers: [container] } }));
     const before = process.cpuUsage();
