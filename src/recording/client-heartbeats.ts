@@ -90,22 +90,22 @@ export function createClientHeartbeats(
     get hasLeft(): boolean {
       return hasLeft;
     },
-    /** Reports a complete heartbeat. `response` is the response that the server would send. */
+    /** Called for a complete heartbeat. `response` is the response that the server would send. */
     heartbeat: (response: Uint8Array): void => void responses?.push(response),
-    /** Reports a frame that is not a heartbeat. The gateway must then forward the chunk instead of answering it. */
+    /** Called for a frame that is not a heartbeat. The gateway must then forward the chunk to the server. */
     otherFrame(): void {
       responses = undefined;
     },
-    /** Reports a frame that must reach the server immediately. */
+    /** Called for a frame that must reach the server immediately. */
     urgentFrame(): void {
       isDelayable = false;
     },
-    /** Reports the closing frame of the client. */
+    /** Called for the closing frame of the client. */
     closingFrame(): void {
       isDelayable = false;
       hasLeft = true;
     },
-    /** Reports the response of the client to a ping that the gateway sent. */
+    /** Called for the response of the client to a ping that the gateway sent. */
     probeResponse(): void {
       hasProbe = true;
     },

@@ -25,7 +25,7 @@ export class Conclusion {
     this.#from ??= payload.byteOffset - this.#chunk.byteOffset - headerBytes;
   }
 
-  /** Reports that the chunk that was passed to `reading` is parsed completely. */
+  /** Called when the chunk that was passed to `reading` is parsed completely. */
   read(): void {
     const { length } = this.#chunk;
     this.#chunk = new Uint8Array(0);
@@ -42,7 +42,7 @@ export class Conclusion {
   }
 
   /**
-   * Reports that all bytes except the last `unsent` bytes were delivered.
+   * Called when all bytes except the last `unsent` bytes were delivered.
    * @param bytes value of `bytes` when the output mark (`OutputMark`) was created
    * @returns false if the conclusion is still undelivered
    */

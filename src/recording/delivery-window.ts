@@ -165,9 +165,7 @@ export class DeliveryWindow {
     return shown.promise;
   }
 
-  /**
-   * Reports that the recorder acknowledged the bytes before `offset`. The upload has already released these bytes.
-   */
+  /** Called when the recorder acknowledged the bytes before `offset`. The upload has already released these bytes. */
   acknowledged(offset: number, lineBytes: number): void {
     const { retained, journal } = this.#options;
     this.#count(retained.size);
@@ -178,17 +176,14 @@ export class DeliveryWindow {
     this.#release();
   }
 
-  /**
-   * Reports that the connection is lost and the upload looks for another recorder. Writes the burst to the
-   * journal.
-   */
+  /** Called when the connection is lost and the upload looks for another recorder. Writes the burst to the journal. */
   detached(): void {
     this.#detached = true;
     this.#saveBurst();
     this.close();
   }
 
-  /** Reports that another connection continues the upload. */
+  /** Called when another connection continues the upload. */
   attached(): void {
     this.#detached = false;
     this.#count(this.#options.retained.size);

@@ -126,9 +126,9 @@ interface Answer {
 }
 
 /**
- * One request and its complete response. The client sends the request again on a new connection if a
- * keep-alive connection is closed before the first byte of the response. All other failures are thrown,
- * because the recorder may already have stored the event.
+ * Sends one request and reads its complete response. The client sends the request again on a new connection if a
+ * keep-alive connection is closed before the first byte of the response. All other failures are thrown, because the
+ * recorder may already have stored the event.
  */
 async function exchange(
   agent: DialAgent,

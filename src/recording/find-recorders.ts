@@ -2,7 +2,7 @@
 import { TailcastError } from '../errors.ts';
 import type { RecordingPolicy } from './policy.ts';
 
-/** Queries to the tailnet. If absent, tags are not resolved and addresses are not checked. */
+/** Queries to the tailnet. Without these functions, tags are not resolved and addresses are not checked. */
 export interface RecorderDirectory {
   /** Returns the addresses of recorders with these tags, for grants without addresses. */
   readonly resolveRecorderTags?: (tags: readonly string[], signal: AbortSignal) => Promise<readonly string[]>;

@@ -73,7 +73,7 @@ export interface LateDeps {
 
 interface Waiting extends LateEnd {
   readonly sinceMs: number;
-  /** Returns the slot and the bytes of the tail. */
+  /** Frees the slot and the bytes that the tail uses. */
   readonly release: () => void;
   /** Number of acknowledged bytes of `rest.bytes`. */
   acknowledged: number;

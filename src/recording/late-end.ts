@@ -57,7 +57,7 @@ export interface LateEnd {
   readonly sessionId: string;
   /** User whose share of the queue the tail uses. */
   readonly user: string;
-  /** `ip:port` in order of preference. */
+  /** Addresses (`ip:port`) of recorders, in order of preference. */
   readonly recorders: readonly string[];
   /** Returns the current addresses. Called before each delivery. Default: `recorders`. */
   readonly find?: ((signal: AbortSignal) => Promise<readonly string[]>) | undefined;

@@ -18,7 +18,7 @@ const REDACTED = '[redacted by tailcast]';
 const NOTHING = new Uint8Array(0);
 
 export interface RedactedBody {
-  /** JSON, or empty. */
+  /** JSON text; empty if the event omits the body. */
   readonly body: Uint8Array;
   /** Reason why the body, or words of a command in the body, are omitted. */
   readonly unread?: string;
@@ -32,11 +32,13 @@ interface Findings {
   /** Reason why the event may hide a command; undefined if it hides none. */
   unread: string | undefined;
   readonly work: SecretWork;
-  /** Literal environment values, which the event omits, by name; undefined if they are unknown. */
+  /**
+   * Kind of each literal environment value, by name; undefined if the values are unknown. The event omits the values.
+   */
   literals: ReadonlyMap<string, Literal> | undefined;
 }
 
-/** Units of a value in the body. */
+/** Units of work for each value, container and patch operation of a body. */
 const VALUE_UNITS = 100;
 const CONTAINER_UNITS = 400;
 const OPERATION_UNITS = 1000;
@@ -280,8 +282,8 @@ function shownWords(words: readonly string[], findings: Findings, run = words): 
 }
 
 /**
- * Returns the reason if a word contains a variable that the kubelet replaces with text that the event omits and that
- * may be a command.
+ * Returns a reason if a word contains a variable whose value may be a command. The kubelet replaces the variable with
+ * its value, but the event omits the value.
  */
 function hiddenVariable(
   word: string,
@@ -332,8 +334,9 @@ function literalsOf(
 }
 
 /**
- * Returns how a variable from an annotation may be used: events contain no annotations. Returns undefined for other
- * variables. The index of a Job's pod is one word.
+ * Returns the kind of a variable whose value comes from an annotation, because events contain no values of annotations.
+ * Returns undefined for other variables. The completion index of a Job is one word. Any other annotation may be a
+ * command.
  */
 function annotationKindOf(item: object): Literal | undefined {
   let path: unknown = item;

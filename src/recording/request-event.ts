@@ -83,7 +83,8 @@ export function createRequestEvents(deps: RequestEventsDeps) {
   const describe = createDescriber(deps, limits.maxBodyBytes);
   return {
     /**
-     * Sends an event of another type. Resolves immediately if the grants name no recorder.
+     * Sends an event that is not about an API request, such as a step of an access request. Resolves immediately if the
+     * grants name no recorder.
      * @throws TailcastError `RECORDING_REQUIRED` if no recorder stored it
      */
     async send(recording: RecordingPolicy, line: string): Promise<void> {
@@ -123,8 +124,8 @@ export function createRequestEvents(deps: RequestEventsDeps) {
 }
 
 /**
- * Returns a function that describes one request at a time, in turns of the users, and yields to the event loop between
- * the requests.
+ * Returns a function that describes one request at a time. The function alternates between users, and yields to the
+ * event loop between requests.
  */
 function createDescriber({ unixMs }: Pick<RequestEventsDeps, 'unixMs'>, maxBodyBytes: number) {
   const limiter = createLimiter({ maxActive: 1 });
@@ -224,7 +225,8 @@ function eventOf(
   const truncated = request.bodyTruncated || begin.length < request.body.length;
   const kept = keptParameters(info);
   const query = kept === undefined ? undefined : queryOfEvent(target.query, kept, work);
-  // after the query, because a body that needs too much work is omitted, but such a query is refused
+  // The query comes first: a request whose query exceeds the work limit is refused, but a body that exceeds the limit
+  // is only omitted.
   const { body, unread } = redactBody(info, begin, truncated, work);
   return {
     timestamp: Math.floor(unixMs / 1000),

@@ -61,7 +61,7 @@ export interface OutputMark {
    */
   readonly heldBytesBackpressured: number;
   /**
-   * Reports that all bytes before the position are delivered, except the last `heldBytes`.
+   * Called when all bytes before the position are delivered, except the last `heldBytes`.
    * @returns true if frames of the gateway may follow the delivered bytes
    */
   delivered(heldBytes: number): boolean;

@@ -52,11 +52,11 @@ export function createUploadAnswer({ ackWindowMs, frames, dispose, close }: Uplo
         fail(new Error('the recorder sent acknowledgements that cannot be read', { cause: error }));
       }
     },
-    /** Reports that the upload was sent completely. The recorder must not end its response before this call. */
+    /** Called when the upload was sent completely. The recorder must not end its response before this call. */
     finishing(): void {
       finishing = true;
     },
-    /** Reports the end of the response. */
+    /** Called when the response has ended. */
     end(): void {
       if (outcome.ended) return;
       if (!finishing) return fail(new Error('the recorder ended the upload before the session'));

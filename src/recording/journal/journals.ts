@@ -42,7 +42,7 @@ export interface JournalOptions {
   readonly signMs?: number;
 }
 
-/** Delivers undelivered tails. */
+/** Delivers tails, see `LateDeliveries`. */
 export interface Deliverer {
   /** Returns true if this number of bytes of the user may be loaded into memory. */
   hasRoom(bytes: number, user: string): boolean;
@@ -52,10 +52,7 @@ export interface Deliverer {
 interface Left extends EndJournal {
   readonly paths: readonly string[];
   readonly bytes: number;
-  /**
-   * The user: the files count for the disk share of this user. Empty until the head of a file of a stopped process is
-   * read.
-   */
+  /** User whose share of the disk the files use. Empty for files of a stopped process until their head is read. */
   user: string;
   readonly sinceUnixMs: number;
   /** Number of bytes that a call of `events.left` has announced. */
@@ -215,7 +212,7 @@ export class Journals {
     this.#disk.keep(left.user, left.bytes);
     // The user of a file of a stopped process is unknown until the head of the file is read.
     if (!this.#deliverer.hasRoom(left.bytes, left.user)) return;
-    // after this, the files cannot be read again
+    // renames the damaged files, so the tail cannot be read from its files again
     for (const { path, reason } of damaged) await this.#setAside([path], reason);
     left.state = 'offered';
     const events = left.events ?? this.#options.eventsOf(head);

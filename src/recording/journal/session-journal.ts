@@ -50,9 +50,9 @@ export interface JournalRoom {
   /** Reserves disk space. @returns false if this would exceed the share of the user */
   reserve(bytes: number, user: string): boolean;
   release(bytes: number, user: string): void;
-  /** Reports a failed write. */
+  /** Called when a write failed. */
   failed(error: unknown): void;
-  /** Reports that the journal was closed. */
+  /** Called when the journal was closed. */
   forget(journal: SessionJournal): void;
 }
 
