@@ -120,7 +120,7 @@ function checked(tls: ApiServerTls, where: string): ApiServerTls {
  * @throws TailcastError `CONFIG_INVALID`; the returned function also throws this error until it has read the file once
  */
 export function pemSource(from: {
-  /** Base64. */
+  /** PEM text in base64. Takes precedence over `path`. */
   readonly data: string | undefined;
   readonly path: string | undefined;
   /** Kubeconfig in which the path is configured. */

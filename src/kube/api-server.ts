@@ -65,9 +65,9 @@ export interface ApiServer {
 }
 
 export interface InCluster {
-  /** `KUBERNETES_SERVICE_HOST` */
+  /** Value of `KUBERNETES_SERVICE_HOST`. */
   readonly host: string;
-  /** `KUBERNETES_SERVICE_PORT` */
+  /** Value of `KUBERNETES_SERVICE_PORT`. */
   readonly port: string;
   /** Directory in which the ServiceAccount is mounted. Default: the standard directory of Kubernetes. */
   readonly directory?: string | undefined;
@@ -366,7 +366,7 @@ function createCertificate(context: KubeconfigContext, now: () => number): () =>
   return async () => ({ cert: await cert(), key: await key() });
 }
 
-/** RFC 6750 section 2.1: characters of a bearer token. */
+/** Returns the token. Throws if it contains a character that is not allowed in a bearer token (RFC 6750 §2.1). */
 function bearer(token: string, where: string): string {
   if (/^[!-~]+$/.test(token)) return token;
   throw new TailcastError('CONFIG_INVALID', `${where} holds spaces or characters that no token may hold`);

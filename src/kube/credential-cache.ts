@@ -3,7 +3,7 @@
 /** A bearer token, a client certificate, or both. */
 export interface Credential {
   readonly token: string | undefined;
-  /** PEM texts. */
+  /** Client certificate and its key, in PEM. */
   readonly certificate: { readonly cert: string; readonly key: string } | undefined;
 }
 

@@ -1,7 +1,7 @@
 /**
  * Functions for headers in flat lists `[name, value, name, value, …]`, the format of `rawHeaders` in Node.js. In this
- * format, no header is joined, dropped or renamed. Prefixes determine the family of a header, so an unknown header is
- * treated like the other headers with the same prefix.
+ * format, no header is joined, dropped or renamed. The name or its prefix determines the family of a header, so an
+ * unknown header is treated like other headers with the same prefix.
  */
 import { TailcastError } from '../errors.ts';
 

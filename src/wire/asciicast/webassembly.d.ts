@@ -1,4 +1,7 @@
-/** What this folder uses of WebAssembly (W3C JavaScript Interface §5); Node's types do not have it. */
+/**
+ * Types of the WebAssembly API that this folder uses (W3C JavaScript Interface §5). The types of Node.js do not include
+ * them.
+ */
 declare namespace WebAssembly {
   class Module {
     constructor(bytes: Uint8Array);

@@ -10,7 +10,7 @@ export interface CheckedEvidence {
    * - `running`: the session is still open.
    */
   readonly verdict: 'verified' | 'unverified' | 'failed' | 'none' | 'running';
-  /** RFC 3339, UTC. */
+  /** Time of the check (RFC 3339, UTC). */
   readonly checkedAt: string;
   readonly findings: readonly {
     readonly severity: string;

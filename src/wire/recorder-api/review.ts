@@ -32,7 +32,7 @@ export type ReviewChange =
 /** The empty review of a recording that nobody has reviewed. */
 export const NO_REVIEW: Review = { tags: [], comments: [] };
 
-/** Format of a tag: letters, digits, `_`, `.` and `-`. Unlike these, tags of nodes contain a colon. */
+/** Format of a tag: letters, digits, `_`, `.` and `-`. A tag of a tailnet node differs, because it contains a colon. */
 export const REVIEW_TAG = /^[\p{L}\p{N}_.-]{1,50}$/u;
 
 export function summaryOf({ tags, reviewed, comments }: Review): ReviewSummary {

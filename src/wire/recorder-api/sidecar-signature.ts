@@ -9,7 +9,7 @@ export interface SidecarSignature {
   /** The signed message. */
   readonly message: string;
   readonly keyId: string;
-  /** Base64. */
+  /** Ed25519 signature in base64. */
   readonly signature: string;
 }
 

@@ -1,12 +1,11 @@
 /**
- * Checks that compressed bytes end at the end of a deflate block (RFC 1951). Parses the deflate blocks
- * without producing output.
+ * Checks that compressed bytes end at the end of a deflate block (RFC 1951). Parses the deflate blocks without
+ * producing output.
  *
- * The gateway inflates each header block separately, with the previous output as window. The result equals
- * that of the peer's continuous inflater only if every header block ends at the end of a deflate block, on a
- * byte boundary. Otherwise the peer would parse the first bytes of the next header block as a part of this
- * one. It is not enough that the last bytes are `00 00 ff ff`, because they may belong to a Huffman code or
- * to stored bytes.
+ * The gateway inflates each header block separately, with the previous output as window. The result equals that of the
+ * peer's continuous inflater only if every header block ends at the end of a deflate block, on a byte boundary.
+ * Otherwise the peer would parse the first bytes of the next header block as a part of the current block. It is not
+ * enough that the last bytes are `00 00 ff ff`, because these bytes may belong to a Huffman code or to stored bytes.
  */
 
 /** Thrown if the bytes end too early or violate the format. The caller of this module never gets this error. */

@@ -24,7 +24,7 @@ const TEXT =
  */
 export const SPDY_DICTIONARY_ID = 0xe3c6_a7c2;
 
-/** Read-only. */
+/** Bytes of the dictionary. Callers must not change them. */
 export const SPDY_DICTIONARY: Uint8Array = build();
 
 function build(): Uint8Array {

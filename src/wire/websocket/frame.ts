@@ -14,7 +14,7 @@
  */
 import { stopAfterFailure, WireError } from '../wire-error.ts';
 
-/** RFC 6455 §5.2. */
+/** Opcodes of frames (RFC 6455 §5.2). */
 export const OPCODE = { continuation: 0, text: 1, binary: 2, close: 8, ping: 9, pong: 10 } as const;
 
 /** Payload of a normal close frame. RFC 6455 §7.4.1. */
@@ -74,7 +74,7 @@ export type WebSocketScanner = ReturnType<typeof createWebSocketScanner>;
 
 export const MAX_FRAME_BYTES = 32 * 1024 * 1024;
 export const MAX_MESSAGE_FRAMES = 64 * 1024;
-/** RFC 6455 §5.5. */
+/** Maximum payload of a control frame, in bytes (RFC 6455 §5.5). */
 export const MAX_CONTROL_BYTES = 125;
 
 const FIN_BIT = 0x80;
