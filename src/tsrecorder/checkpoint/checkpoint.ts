@@ -107,8 +107,8 @@ export function createSignedCheck(
   maxReads = Number.POSITIVE_INFINITY,
 ): () => SignedCheck {
   /**
-   * Versions of signed statements. Map keys: object name of the statement. Unsigned statements must not displace signed
-   * ones.
+   * Versions of signed statements. Map keys: object name of the statement. Unsigned statements have a map of their own,
+   * so that they cannot displace signed statements.
    */
   const signed = new BoundedMap<string>(MAX_CHECKED);
   const unsigned = new BoundedMap<string>(MAX_CHECKED);

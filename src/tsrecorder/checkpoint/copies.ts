@@ -1,4 +1,7 @@
-/** Copies new bytes of open sessions to a shared bucket, and signs the copied length: see `segments.ts`. */
+/**
+ * Copies new bytes of open sessions to a shared bucket, and signs their lengths and digests: see `segments.ts` and
+ * `checkpoint.ts`.
+ */
 import { createHash, hash, type Hash } from 'node:crypto';
 import { errorText, ifPresent } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';

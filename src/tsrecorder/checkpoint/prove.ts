@@ -1,7 +1,7 @@
 /**
  * Verifies the copies of an open session. A trusted key must have signed the statement, and the published evidence log
- * of the signing recorder must contain the start of the session. An attacker may have written every object in the
- * bucket, so only signed bytes are valid.
+ * of the signing recorder must contain the start of the session. An attacker may have written any object in the bucket,
+ * so only signed bytes are valid.
  */
 import type { LogEntry } from '../evidence/log-entry.ts';
 import type { Adoption, SessionEvidence } from '../evidence/session-evidence.ts';
@@ -31,7 +31,7 @@ export interface ProveOptions {
   readonly bucket: Bucket;
   readonly store: DocumentReader;
   readonly trusted: ReadonlyMap<string, PublicKey>;
-  /** Returns the newest known entry of an evidence log. */
+  /** `witnessed` returns the newest known entry of an evidence log. */
   readonly evidence: Pick<SessionEvidence, 'witnessed'>;
 }
 
@@ -41,7 +41,9 @@ export interface EndedSession {
   readonly storedAs: string;
 }
 
-/** Verifies a session without reading its bytes: see `rebuild.ts`. @throws TailcastError `STORE_FAILED` */
+/**
+ * Verifies a session without reading its bytes. `rebuild.ts` verifies the bytes. @throws TailcastError `STORE_FAILED`
+ */
 export async function proveSession(
   session: OpenSession,
   { bucket, store, trusted, evidence }: ProveOptions,

@@ -1,6 +1,6 @@
 /**
- * Rebuilds the spool of a session from its copies in the bucket, whose signature is verified. This recorder then
- * finishes the session like its other sessions.
+ * Rebuilds the spool of a session from its copies in the bucket, and compares the copies with their signed digests.
+ * This recorder then finishes the session like its other sessions.
  */
 import { createHash, hash } from 'node:crypto';
 import { open, rename } from 'node:fs/promises';

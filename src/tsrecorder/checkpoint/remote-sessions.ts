@@ -42,8 +42,8 @@ const MAX_READ = 1000;
 /** Maximum number of sessions whose start is read concurrently. */
 const READ_CONCURRENCY = 8;
 /**
- * Reason why the bytes are untrusted. Listing the sessions does not read the copied bytes, so their signature is not
- * verified.
+ * Reason why the bytes are untrusted. Listing the sessions does not read the copied bytes, so the bytes are not
+ * compared with their signed digests.
  */
 const STILL_RUNNING =
   'it is open at another recorder: its bytes in the bucket are compared with their signature when it ends';
@@ -64,7 +64,7 @@ interface Beginning {
  *
  * @param own returns the name of this recorder, whose sessions are excluded
  * @param trusted public keys of the trusted recorders, with key ids as map keys
- * @param distrustOf returns the result of a complete check of the session in a folder, see `takeover.ts`
+ * @param distrustOf returns the reason why the session in this folder is unproven, see `takeover.ts`
  */
 export function createRemoteSessions(
   bucket: Bucket,

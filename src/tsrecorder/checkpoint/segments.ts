@@ -2,7 +2,8 @@
  * Names and order of the objects that contain open sessions. If the machine of a recorder is lost, the objects lack
  * only the last seconds of each session.
  *
- * ``` .open/<recorder>/<recording id>/notes-000000000000000   journal of the spool from that byte on
+ * ```text
+ * .open/<recorder>/<recording id>/notes-000000000000000   journal of the spool from that byte on
  * .open/<recorder>/<recording id>/cast-000000000000000    cast of the spool from that byte on
  * .open/<recorder>/<recording id>/proof                   signed lengths and digests of both files, see `checkpoint.ts`
  * .recorders/<recorder>                                   signed, written four times per lease duration: see `lease.ts`
