@@ -39,7 +39,7 @@ export interface EventBatchOptions {
   readonly onFailure: () => void;
 }
 
-/** Opens the batches of a spool directory. Batches of an earlier process are stored first. */
+/** Opens the batches of a spool directory, and starts to store the batches of earlier processes. */
 export async function openEventBatches(options: EventBatchOptions): Promise<EventBatches> {
   const batches = new EventBatches(options);
   await batches.recover();
@@ -90,7 +90,7 @@ export class EventBatches {
     return content?.slice(0, content.lastIndexOf('\n') + 1);
   }
 
-  /** After a crash, truncates each file after its last complete line, and stores the batches. */
+  /** After a crash, truncates each file after its last complete line, and starts to store the batches. */
   async recover(): Promise<void> {
     for (const file of await this.#files()) {
       const path = join(this.#options.directory, file);
@@ -211,7 +211,8 @@ export class EventBatches {
           // The earlier attempt may have signed the same lines with an earlier key.
           const { text } = readBatch(name, existing, new Map());
           if (Buffer.compare(Buffer.from(text), lines) !== 0) throw error;
-          // The store may refuse to overwrite a locked document. Treat this as a conflict, to store the other batches.
+          // The store may refuse to overwrite a locked document. Treat the refusal as a conflict, so that the other
+          // batches are stored.
           await store.replaceDocument(name, content, true).catch((cause: unknown) => {
             throw new TailcastError('UPLOAD_CONFLICT', errorText(cause), { cause });
           });

@@ -29,13 +29,13 @@ export const EVENT_QUERY = z.strictObject({
   resource: QUERY_TEXT,
   verb: QUERY_TEXT,
   name: QUERY_TEXT,
-  /** Time range: `from` is inclusive (default: 31 days ago), `to` is exclusive (default: now). */
+  /** Time range: `from` is inclusive (default: 31 days before `to`), `to` is exclusive (default: now). */
   from: QUERY_TIME,
   to: QUERY_TIME,
 });
 
 export interface EventQuery extends Readonly<z.output<typeof EVENT_QUERY>> {
-  /** Recording that a viewer accessed. */
+  /** Id of the recording that a viewer accessed. */
   readonly recording?: string;
 }
 
@@ -67,7 +67,7 @@ const MAX_LISTED = 100_000;
 /** Number of lines between two turns of the event loop. */
 const LINES_PER_TURN = 100;
 const DAY_MS = 86_400_000;
-/** Default and maximum age of events, in days. */
+/** Default and maximum length of the time range, in days. */
 const DEFAULT_DAYS = 31;
 const MAX_DAYS = 400;
 /** Maximum duration of a batch, in nanoseconds. */
@@ -158,7 +158,7 @@ export function createEventSearch(
   };
 }
 
-/** Yields the matching events before `last`, newest first, and the offset where the line of each event ends. */
+/** Yields the matching events before offset `last`, newest first, and the offset where the line of each event ends. */
 async function* eventsOf(
   text: string,
   last: number,
@@ -181,7 +181,7 @@ function parseCursor(
 ): { readonly name: string; readonly end: number } | undefined {
   if (cursor === undefined) return undefined;
   const [, name, end] = /^([^#]+)#(\d{1,16})$/.exec(cursor) ?? [];
-  // Report an error. If the response were the first page, a client would never reach the later pages.
+  // Report an error instead of returning the first page, because a client would then never reach the later pages.
   if (name === undefined || batchTime(name) === undefined)
     throw new TailcastError('USAGE', 'the cursor is not valid: start without a cursor');
   return { name, end: Number(end) };
