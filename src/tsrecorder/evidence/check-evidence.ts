@@ -60,12 +60,12 @@ async function readPublishedKey(
   return found?.id === id ? found : undefined;
 }
 
-/** Verdicts of uploads, worst first. The worst verdict of all uploads is the verdict of the session. */
+/** Verdicts of parts, worst first. The worst verdict of all parts is the verdict of the session. */
 const WORST_FIRST = ['failed', 'none', 'unverified'] as const;
 
 /**
- * Checks each upload of the recording. The result contains the signer of the first upload, the worst verdict, and the
- * checked sidecar of the first upload.
+ * Checks each part of the recording. The result contains the signer of the first part, the worst verdict, and the
+ * checked sidecar of the first part.
  */
 async function checkEvidence(
   { key, live, parts = [key] }: CatalogEntry,

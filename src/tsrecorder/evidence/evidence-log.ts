@@ -58,7 +58,8 @@ const MAX_SEGMENT_ENTRIES = 1000;
  */
 const MAX_SEGMENT_LENGTH = 8 * 1024 ** 2;
 /**
- * Maximum number of unpublished entries. The limit is low because every new copy of the tail repeats all these entries.
+ * Number of unpublished entries at which entries of kind `durable` are published, too. The limit is low because every
+ * new copy of the tail repeats all unpublished entries.
  */
 const MAX_TAIL_ENTRIES = 100;
 /**
@@ -67,7 +68,7 @@ const MAX_TAIL_ENTRIES = 100;
  */
 const COMPARE_LIMIT_MS = 5000;
 const MAX_RETRY_MS = 60_000;
-/** Factor by which passes over the evidence logs of other recorders are more frequent while a pass is incomplete. */
+/** Factor by which passes over the evidence logs of other recorders are more frequent after an incomplete pass. */
 const CATCH_UP = 60;
 /**
  * Minimum interval between two segments with new sessions, in milliseconds. Sessions that start within this interval

@@ -3,9 +3,10 @@
  *
  * A hold is a document `.holds/<recording>` with a signed statement. A release replaces the document with a later
  * statement. Each change is first written to an evidence log of its own. If an attacker restores an earlier statement,
- * the newer one in that log reveals it. Each recorder copies new statements into its own evidence log, and keeps the
- * last statement about each recording in the journal of that log. For this reason, an attacker with write access to the
- * store can neither end a hold nor restore an earlier statement. Only a release with a trusted signature ends a hold.
+ * the newer statement in that log reveals the change. Each recorder copies new statements into its own evidence log,
+ * and keeps the last statement about each recording in the journal of that log. For this reason, an attacker with write
+ * access to the store can neither end a hold nor restore an earlier statement. Only a release with a trusted signature
+ * ends a hold.
  *
  * A hold applies to the session of its recording: each part that a trusted recorder signed gets a document of its own.
  * Retention also keeps parts of the session that are stored later; see `retention-run.ts`.
@@ -37,7 +38,9 @@ import type { PublicKey, SigningKey } from './signing-key.ts';
 import { encodeStatement, readStatementIn, type StatementPurpose } from './statement.ts';
 import { readSignedEntries, type DocumentReader, type ReadLog } from './verify-logs.ts';
 
-/** A hold or a release. If there are two statements, the statement with the later time (`at`) is valid. */
+/**
+ * A hold or a release. If there are several statements about a recording, the one with the latest time (`at`) is valid.
+ */
 export type HoldChange = Extract<LogEvent, { kind: 'held' | 'released' }>;
 
 /** The last legal hold, or release from a hold, of a recording in an evidence log. */

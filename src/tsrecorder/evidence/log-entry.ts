@@ -68,7 +68,7 @@ const eventSchema = z.discriminatedUnion('kind', [
      */
     adopted: z.strictObject({ log: logId, start: count }).exactOptional(),
   }),
-  /** Number of durable upload bytes of open sessions. `start` is the number of the session's start entry. */
+  /** Durable bytes of open sessions: number of the session's start entry, and number of its durable upload bytes. */
   z.strictObject({ kind: z.literal('durable'), sessions: z.array(z.tuple([count, count])) }),
   /**
    * The spool has fewer bytes of a session than the evidence log states, so acknowledged bytes are lost. `found` is the
@@ -99,9 +99,9 @@ const eventSchema = z.discriminatedUnion('kind', [
   z.strictObject({ kind: z.literal('void'), start: count, recording: z.string(), reason: z.string() }),
   /** The recorder is about to remove a recording because of `reason`. */
   z.strictObject({ kind: z.literal('removed'), recording: z.string(), reason: z.string(), bytes: count }),
-  /** Start of a legal hold of a recording. A signed statement with the same `at` proves it. */
+  /** Start of a legal hold of a recording. A signed statement with the same `at` proves the hold. */
   z.strictObject({ kind: z.literal('held'), recording: z.string(), at: z.string(), reason: z.string() }),
-  /** End of a legal hold of a recording. A signed statement with the same `at` proves it. */
+  /** End of a legal hold of a recording. A signed statement with the same `at` proves the release. */
   z.strictObject({ kind: z.literal('released'), recording: z.string(), at: z.string(), reason: z.string() }),
   /** The entry that was last in another evidence log when this entry was written. */
   z.strictObject({

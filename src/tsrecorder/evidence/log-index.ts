@@ -87,7 +87,10 @@ export function indexLogs(logs: ReadonlyMap<string, ReadLog>): Index {
   return index;
 }
 
-/** Compares the numbers of two entries of the same log, or the times of two entries of different logs. */
+/**
+ * True if `first` precedes `second`. Compares the numbers of two entries of the same log, or the times of two entries
+ * of different logs.
+ */
 export function isBefore(first: TimedPlace, second: TimedPlace): boolean {
   if (first.log === second.log) return first.n < second.n;
   return Date.parse(first.time) <= Date.parse(second.time);
@@ -182,7 +185,7 @@ function addRemoval(
 
 /**
  * Keeps every signed end entry of a recording. Keeps an unsigned end entry only if it is the first end entry of the
- * recording and no signed one follows.
+ * recording and no signed end entry follows.
  */
 function addEnd({ logs, ends }: Index, end: LoggedEnd, signed: boolean): void {
   const found = ends.get(end.event.recording);

@@ -103,7 +103,7 @@ export class LogJournal {
       const state = { open: [], holds: [], witnessed: [] };
       await replaceFile(path, encodeBase({ log: newLog, n: 0, hash: NO_HASH, ...state }));
     }
-    // A crash can truncate only the last line. If complete lines follow an invalid one, the file is damaged.
+    // A crash can truncate only the last line. If complete lines follow an invalid line, the file is damaged.
     const isCut = loaded !== undefined && text?.indexOf('\n', loaded.textLength) !== -1;
     if (isCut) await keepDamaged(path);
     const current = loaded ?? load(await readFile(path, 'utf8'));

@@ -19,7 +19,10 @@ import type { PublicKey } from './signing-key.ts';
 
 /** Maximum number of segments that one pass reads. Publishing starts after this pass. */
 const MAX_READS = 500;
-/** Maximum number of unsigned segments of one log that one pass reads after the search for the next segments. */
+/**
+ * Maximum number of further segments that one pass reads in a log, if it has not found a new signed segment in that
+ * log.
+ */
 const MAX_UNSIGNED_READS = 19;
 
 const UNSIGNED =
@@ -28,7 +31,7 @@ const UNSIGNED =
 
 export interface OtherLogsOptions {
   readonly store: Pick<DocumentStore, 'listDocuments' | 'readDocument'>;
-  /** Name of the own log, which is skipped. */
+  /** Name of this recorder's evidence log, which is skipped. */
   readonly own: string;
   /** Public keys of the trusted recorders. Map keys: key id. */
   readonly keys: ReadonlyMap<string, PublicKey>;
@@ -41,7 +44,7 @@ export interface OtherLogsOptions {
 export interface NewestHeads {
   /** Entries that are newer than the known ones. */
   readonly heads: readonly LogHead[];
-  /** True if the limit of a pass was reached while signed segments followed. */
+  /** True if the pass ended at its read limit, although further segments of a log may be signed. */
   readonly isBehind: boolean;
 }
 
@@ -102,7 +105,10 @@ export class OtherLogs {
     return { heads: [...heads.values()], isBehind: this.#isBehind };
   }
 
-  /** Reads at most `maximum` unread segments, newest first, until one is signed. */
+  /**
+   * Reads at most `maximum` segments, newest first, until a segment is signed. Skips segments that an earlier pass
+   * found unsigned.
+   */
   async #readNewest(newestFirst: readonly Segment[], maximum: number): Promise<LogHead | undefined> {
     for (const segment of newestFirst.filter(({ name }) => !this.#unsigned.has(name)).slice(0, maximum)) {
       if (this.#readsLeft === 0) return undefined;
@@ -164,8 +170,8 @@ export class OtherLogs {
 }
 
 /**
- * Sorts logs: first the logs with a known entry, then the others, each group from a random start. An attacker may add
- * more names than one pass reads.
+ * Sorts logs: first the logs with a known entry, then the others. Each group begins at a random log: an attacker may
+ * add more logs than one pass reads, and each log must be read in some pass.
  */
 function inOrder<T extends { readonly known: LogHead | undefined }>(logs: readonly T[]): readonly T[] {
   const groups = [

@@ -123,7 +123,7 @@ export function openReviews(signer: DocumentSigner) {
 
 /**
  * Checks the limits for changes. An author may use at most half of the space that other authors leave free, so that
- * other authors can still write. The limit of a recording does not include comments and tags of alert rules, because
+ * other authors can still write. The limit of a recording does not apply to comments and tags of alert rules, because
  * the number of rules limits them already.
  *
  * @throws TailcastError `USAGE`

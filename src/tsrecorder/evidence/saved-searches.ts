@@ -22,7 +22,7 @@ const name = z.string().trim().min(1).max(MAX_SEARCH_NAME);
 const query = z.string().trim().min(1).max(MAX_QUERY);
 
 const STATEMENT = z.strictObject({
-  /** Owner of a personal search; undefined for a shared one. */
+  /** Owner of a personal search; undefined for a shared search. */
   owner: z.string().max(500).exactOptional(),
   by: z.string().max(500),
   name,

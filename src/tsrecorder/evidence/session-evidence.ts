@@ -123,7 +123,7 @@ export async function openSessionEvidence(options: SessionEvidenceOptions) {
       return signSidecar(sidecar, evidence, options.key);
     },
     /**
-     * Called when the recording is in the store under `storedAs`. Resolves when the entry is durable.
+     * Called when the recording is in the store under `storedAs`. Resolves when the end entry is durable.
      * @param session session mark, equal for all parts of the session
      */
     async ended(

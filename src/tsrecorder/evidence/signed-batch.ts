@@ -57,7 +57,7 @@ export function signBatch(name: string, lines: Uint8Array, key: SigningKey): Uin
  * Reads and checks a stored batch.
  *
  * @param trusted public keys of the trusted recorders, with key ids as map keys
- * @returns the lines of the events, each with its line feed
+ * @returns the lines of the events, each with its line feed, and the trust level of the batch
  */
 export function readBatch(
   name: string,

@@ -57,7 +57,7 @@ export interface SignedDocuments<T> {
   remove(name: string): Promise<void>;
 }
 
-/** Opens a folder. */
+/** Creates the in-memory copy of one folder. */
 export function createSignedDocuments<T extends object>(
   options: SignedDocumentsOptions<T>,
 ): SignedDocuments<T> {

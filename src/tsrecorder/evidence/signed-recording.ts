@@ -34,7 +34,7 @@ export async function readSignedSidecar(
 /**
  * Returns the session mark of each recording, from the signed sidecar; see `session-part.ts`.
  *
- * @returns session marks in the order of the keys; undefined for unsigned recordings and for sessions with one upload
+ * @returns session marks in the order of the keys; undefined for recordings without a signed position in their session
  * @throws TailcastError `STORE_FAILED`
  */
 export async function readSessions(

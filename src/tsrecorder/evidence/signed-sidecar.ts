@@ -25,8 +25,8 @@ const seal = z.strictObject({
   bytes: count,
   blockBytes: z.int().min(1),
   chain: hash,
-  // A check reads the store once per block. To limit these reads, a list with an empty block is invalid, and so is a
-  // list with more blocks than a recorder writes.
+  // A check hashes each block of the list. To limit this work, a list with an empty block is invalid, and so is a list
+  // with more blocks than a recorder writes.
   blocks: z
     .array(z.tuple([z.int().min(1), hash]).readonly())
     .max(MAX_BLOCKS)

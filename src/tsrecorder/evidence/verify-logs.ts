@@ -248,7 +248,7 @@ export interface SeenHead {
   readonly by: string;
 }
 
-/** Returns the last entries (heads) of other evidence logs that each log contains. Only signed entries count. */
+/** Returns the heads of other evidence logs that `witness` entries contain. Only signed entries count. */
 export function witnessedHeads(logs: ReadonlyMap<string, ReadLog>): readonly SeenHead[] {
   return [...logs.values()].flatMap(({ log, entries, signed }) =>
     [...entries.values()].flatMap(({ n, event }) =>

@@ -64,9 +64,9 @@ export interface CheckedRecording {
   readonly part?: VerifiedPart;
   /** Evidence and signature of the sidecar. */
   readonly signature?: SignedSidecar;
-  /** Sidecar from the same bytes as `signature`. */
+  /** Sidecar, parsed from the same bytes as `signature`. */
   readonly sidecar?: Sidecar;
-  /** True if the cast is not a file of the store any more. */
+  /** True if the cast is no longer a regular file in the store. */
   readonly isAbsent?: boolean;
   readonly findings: readonly Finding[];
 }

@@ -64,7 +64,7 @@ export interface VerifyReport {
   readonly removed: number;
   /** Last entry (head) of each evidence log, for comparison in a later verification. */
   readonly heads: readonly LogHead[];
-  /** Recordings that start in the middle of their sessions, and other parts of these sessions. */
+  /** Byte range of each recording whose sidecar states a position in the session. */
   readonly parts: readonly VerifiedPart[];
   /** Session mark of each stored or removed recording, from signed log entries. */
   readonly sessions: ReadonlyMap<string, string>;
