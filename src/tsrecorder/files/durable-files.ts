@@ -1,5 +1,5 @@
 /**
- * File operations that make data durable: write all bytes, place a file without overwriting another one, and make a
+ * File operations that make data durable: write all bytes, place a file without overwriting another file, and make a
  * directory entry survive a power failure.
  */
 import { createHash } from 'node:crypto';
