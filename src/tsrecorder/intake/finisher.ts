@@ -94,8 +94,8 @@ export function createFinisher(options: FinisherOptions) {
 
   return {
     /**
-     * Stores an upload. `firstTry` resolves after the first attempt, even after a failed one. `done` resolves when the
-     * store has the recording.
+     * Stores an upload. `firstTry` resolves after the first attempt, even if the attempt failed. `done` resolves when
+     * the store has the recording.
      */
     submit(upload: OverUpload): {
       readonly firstTry: Promise<void>;
@@ -222,7 +222,7 @@ export function describePart(meta: SpoolMeta): SessionPart {
 
 /** Number of conflicts after which the next key is unpredictable. */
 const MAX_ORDERLY_CONFLICTS = 4;
-/** Maximum difference between such a key and the key before it, in nanoseconds. */
+/** Maximum difference between an unpredictable key and the previous key, in nanoseconds. */
 const MAX_STEP_NS = 1_000_000;
 
 /** Secret of this process, so that an attacker cannot predict the keys. */
@@ -270,7 +270,7 @@ async function readFiles(
 /** Hashes a file. Reads without a stream: a stream would allocate memory for the complete file outside the V8 heap. */
 async function sealFile(file: FileHandle, expectedBytes: number): Promise<LineSeal> {
   const sealer = createLineSealer(blockBytesFor(expectedBytes));
-  // One more byte than expected, so that one read shows the end of a short file.
+  // Allocate one byte more than expected, so that one read shows the end of a short file.
   const block = Buffer.allocUnsafeSlow(Math.min(expectedBytes + 1, SEAL_READ_BYTES));
   for (let bytes = 0; ;) {
     const { bytesRead } = await file.read(block, 0, block.length);

@@ -55,6 +55,6 @@ export interface RecoveredSession {
   readonly isAdopted: boolean;
   /** True if the upload was complete. */
   readonly ended: boolean;
-  /** A sentence about missing output, or undefined. */
+  /** A sentence about missing bytes, or undefined. */
   readonly lost: string | undefined;
 }

@@ -1,7 +1,7 @@
 /**
  * Group commit: one fsync cycle for all sessions. A cycle commits all pending bytes. After the start of a cycle, the
- * next cycle waits until a pause is over. It starts earlier if many bytes are pending, or if a user waits for one of
- * them. The first bytes after a quiet time are committed immediately.
+ * next cycle waits until a pause is over. The next cycle starts earlier if many bytes are pending, or if a user waits
+ * for pending bytes. The first bytes after a quiet time are committed immediately.
  */
 
 /** A session with pending bytes. `commit` handles its own failures and never rejects. */
@@ -93,7 +93,7 @@ export function createGroupCommit(options: GroupCommitOptions) {
       hasUrgent ||= urgent;
       consider();
     },
-    /** Pending bytes of all members. */
+    /** Number of pending bytes of all members. */
     get waitingBytes(): number {
       return waitingBytes;
     },

@@ -50,7 +50,7 @@ interface Entry {
   grace: NodeJS.Timeout | undefined;
   /** True if a connection uploads the session or waits for its confirmation. */
   awaited: boolean;
-  /** True if other recorders may have uploads of the session. */
+  /** True if other recorders may have parts of the session. */
   hasOthers: boolean;
   /** Resolves after the last scheduled step. The steps of a session run one after another. */
   steps: Promise<void>;
@@ -243,7 +243,10 @@ export class Ingest {
     return run;
   }
 
-  /** Ends the session and stores it. Resolves after the first attempt. Call it in the session's queue. */
+  /**
+   * Ends the session and stores it. Resolves after the first attempt. Call this method as a step of the session,
+   * through `#next`.
+   */
   async #finish(entry: Entry, clean: boolean, cutReason: string | undefined): Promise<void> {
     const { session } = entry;
     if (entry.over !== undefined || !this.#entries.has(entry)) return;
@@ -311,11 +314,11 @@ export class Ingest {
   }
 
   /**
-   * Moves a session to a new connection. The move is one step in the queue of the session, so if several connections
-   * continue the session at once, they get it one after another.
+   * Moves a session to a new connection. The move is one step in the queue of the session. If several connections
+   * continue the session at the same time, each connection gets the session in turn.
    *
    * @returns undefined if the session has ended, or if the connection starts after the durable bytes of this recorder.
-   * In the second case, this session ends, and the connection starts another part
+   *   In the second case, this session ends, and the connection starts another part
    * @throws TailcastError `UPLOAD_CONFLICT`
    */
   async #takeOver(entry: Entry, at: Continuation, events: UploadEvents): Promise<Upload | undefined> {
@@ -442,8 +445,8 @@ export class Ingest {
   }
 
   /**
-   * Reads a spool that no session uses, and truncates it to its complete lines. @returns undefined if it has no
-   * complete line; the spool is then removed
+   * Reads a spool that no session uses, and truncates the spool to its complete lines. @returns undefined if the spool
+   * has no complete line; the spool is then removed
    */
   async #readSpool(key: RecordingKey): Promise<RecoveredSession | undefined> {
     const paths = spoolPaths(this.#options.spoolDirectory, key);

@@ -9,8 +9,8 @@ const END = '"}\n';
 const decoded = Buffer.allocUnsafeSlow(64 * 1024);
 
 /**
- * True if an object line has exactly the form of these annotations. Such a line is valid JSON. If the result is false
- * for a valid annotation, the caller parses the annotation as JSON.
+ * True if an object line is an annotation with exact output bytes in this form. Such a line is valid JSON. If the
+ * result is false for a valid annotation, the caller parses the annotation as JSON.
  */
 export function isRawAnnotation(line: Uint8Array): boolean {
   const bytes = Buffer.from(line.buffer, line.byteOffset, line.length);

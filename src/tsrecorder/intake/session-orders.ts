@@ -1,6 +1,6 @@
 /**
- * Session orders: messages that tell the gateway of a running session to end or hold it, or that a moderator watches
- * it.
+ * Session orders: messages to the gateway of a running session. An order ends, pauses, holds or resumes the session, or
+ * reports that a moderator watches the session.
  */
 import { randomUUID } from 'node:crypto';
 import { BoundedMap } from '../../bounded-map.ts';
@@ -21,9 +21,9 @@ import {
  */
 const CONFIRM_MS = 5_000;
 /**
- * Maximum number of unconfirmed session orders of one session, except orders to end it. Watch orders count separately,
- * because viewers need no special right for them. Otherwise, many watch orders could use up the limit, and an alert
- * rule could no longer send an order to hold the session.
+ * Maximum number of unconfirmed session orders of one session, except orders to end the session. Watch orders count
+ * separately, because viewers need no special right for them: many watch orders must not prevent an alert rule from
+ * holding the session.
  */
 const MAX_PENDING = 16;
 /** Maximum number of unconfirmed session orders of one viewer. */

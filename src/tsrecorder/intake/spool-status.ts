@@ -11,7 +11,7 @@ export interface SpoolStatus {
   readonly storing: number;
   /** Durable bytes of all sessions. */
   readonly bytes: number;
-  /** Longest time that a finished session has waited for the store, in milliseconds; 0 if none waits. */
+  /** Longest time that a finished session has waited for the store, in milliseconds; 0 if no session waits. */
   readonly oldestStoringMs: number;
 }
 

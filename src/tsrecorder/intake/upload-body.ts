@@ -34,7 +34,7 @@ export interface UploadBody {
  * Creates the body of an upload.
  *
  * @param at position of the upload in its session, and its format (lines or frames)
- * @param bodyBytes number of durable bytes before this upload. The transport has already acknowledged them
+ * @param bodyBytes number of durable bytes before this upload. The transport has already acknowledged these bytes
  */
 export function createUploadBody(
   at: Continuation,

@@ -68,7 +68,7 @@ export interface SessionLimits {
 export interface UploadMeter {
   /** Called with the duration of one fsync. */
   readonly synced: (durationMs: number) => void;
-  /** Called with the number of newly durable bytes, and the time that the oldest of them waited. */
+  /** Called with the number of newly durable bytes, and the waiting time of the oldest byte. */
   readonly durable: (bodyBytes: number, waitedMs: number) => void;
 }
 
@@ -178,8 +178,8 @@ export class UploadSession implements Committable {
   }
 
   /**
-   * True if the received data lacks the end of the session. A gateway that sends annotations also sends one at the end
-   * of the session.
+   * True if the received data lacks the end of the session. A gateway that sends annotations also sends an annotation
+   * at the end of the session.
    */
   get lacksEnd(): boolean {
     const facts = this.#started?.facts;
@@ -201,7 +201,7 @@ export class UploadSession implements Committable {
   }
 
   /**
-   * Attaches a connection. The new connection replaces an earlier one.
+   * Attaches a connection. The new connection replaces an earlier connection.
    * @param at position of the connection's body in the session. The position does not include repeated lines
    * @throws TailcastError `UPLOAD_CONFLICT` if the position is after the last durable byte
    */
@@ -263,8 +263,8 @@ export class UploadSession implements Committable {
   }
 
   /**
-   * Called at the end of the body. Resolves when all bytes are durable, and the journal line that marks the end of the
-   * upload.
+   * Called at the end of the body. Resolves when all bytes, and the journal line that marks the end of the upload, are
+   * durable.
    * @throws TailcastError `UPLOAD_MALFORMED` if the header is missing or the last line is incomplete; `STORE_FAILED`
    */
   async end(): Promise<void> {
