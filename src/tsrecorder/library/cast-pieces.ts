@@ -1,6 +1,6 @@
 /**
- * Maps the bytes of a cast to files. Most casts are one file. A cast with several parts, or a cast that still grows,
- * consists of several files.
+ * Maps the bytes of a cast to files. Most casts are one file. The cast of a session with several parts consists of one
+ * file per part, and the last file may still grow.
  */
 import { open, type FileHandle } from 'node:fs/promises';
 import { settledWithin } from '../../async/with-timeout.ts';

@@ -10,7 +10,7 @@ export interface CatalogEntry {
   /** Key of the first upload. */
   readonly key: RecordingKey;
   readonly resizeOrder: ResizeOrder;
-  /** Keys of all uploads in the order of `pieces`; undefined if there is only one. */
+  /** Keys of all uploads in the order of `pieces`. Default: only `key`. */
   readonly parts?: readonly RecordingKey[];
   /** Pieces of the cast, in order. Only the last piece may grow. */
   readonly pieces: readonly CastPiece[];

@@ -102,7 +102,7 @@ export class Catalog {
   /**
    * Returns one page.
    *
-   * @param scope recordings that the viewer may see; others are not read. Default: everything
+   * @param scope recordings that the viewer may see; other recordings are not read. Default: everything
    * @param owner owner of the request; owners take turns in using the index
    * @throws TailcastError `USAGE` if the sort order requires an index and no index is ready; `SEARCH_BUSY`,
    *   `SEARCH_UNAVAILABLE`
@@ -168,8 +168,8 @@ export class Catalog {
   }
 
   /**
-   * Returns the recordings of `ids` that exist and are within the scope. The ids come from an index of all recordings,
-   * so they may be outside the scope.
+   * Returns a recording for each id, or undefined if the recording does not exist or is outside the scope. The ids come
+   * from an index of all recordings, so some recordings may be outside the scope.
    */
   async shown(ids: readonly string[], scope: Scope): Promise<readonly (Recording | undefined)[]> {
     const state = await this.#indexed(scope);
@@ -268,7 +268,7 @@ export class Catalog {
   }
 }
 
-/** Treats an unavailable index like a missing one. */
+/** Treats an unavailable index like a missing index. */
 function unlessBusy(error: unknown): undefined {
   if (error instanceof TailcastError && error.code.startsWith('SEARCH_')) return undefined;
   throw error;

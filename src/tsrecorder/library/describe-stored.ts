@@ -47,7 +47,7 @@ export function createDescriber(store: ReadableStore, maxCached: number, trustOf
   return async (recording) => {
     const { key, stat: listed } = recording;
     const isOpened = listed === undefined && !cache.has(recordingId(key));
-    // If this fails, the cast is read by its name, and the errors of these reads are handled.
+    // If the cast cannot be opened here, the code below reads it by its name, and handles the errors.
     await using cast = isOpened ? await openObject(store, key, 'cast').catch(() => undefined) : undefined;
     const stat = listed ?? cast?.stat ?? (await store.stat(key, 'cast'));
     if (stat === undefined) return undefined;

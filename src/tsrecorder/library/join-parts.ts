@@ -155,7 +155,7 @@ async function castOffsetOf(described: DescribedPart, bodyOffset: number): Promi
   for await (const lines of readPlaced(described)) {
     for (const { parsed, position } of lines) {
       if (parsed?.kind !== 'note') continue;
-      // This note and all later ones are at or after the offset.
+      // This note and all later notes are at or after the offset.
       if (position >= bodyOffset) return bodyOffset - elsewhere;
       elsewhere += parsed.note.size;
     }

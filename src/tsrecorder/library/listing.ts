@@ -94,7 +94,7 @@ export function createListings(options: ListingsOptions): Listings {
       isUnchanged && listing !== undefined ? listing.all : await sortInTurns(stored, newestStored, turns);
     const isReported = (recording: StoredRecording): boolean => {
       const added = reported.get(recordingId(recording.key));
-      // The list of a bucket contains the size and time of an object; `added` does not.
+      // Size and time of the object are not compared, because a list of a bucket contains them, but `added` does not.
       return added?.hasSidecar === recording.hasSidecar && added.sessionMark === recording.sessionMark;
     };
     if (listing !== undefined && all !== listing.all)

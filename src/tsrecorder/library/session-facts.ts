@@ -69,7 +69,7 @@ export class SessionFacts {
   }
 }
 
-/** Returns the final state of an upload. `clean`: the uploader ended the upload. */
+/** Returns the final state of an upload. `clean`: true if the upload is complete. */
 export function finalState(facts: SessionFacts, clean: boolean): RecordingState {
   if (facts.outcome === 'violated') return 'violated';
   const isProven = clean && (facts.outcome === undefined || facts.outcome === 'completed');

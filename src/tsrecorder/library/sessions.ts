@@ -115,8 +115,8 @@ export function candidateWithin(scope: readonly string[], candidate: Candidate):
 }
 
 /**
- * Returns all uploads that are proven to belong to the same session as `upload`, newest first. Returns none if no other
- * upload has its session mark, or if more than {@link MAX_PARTS} uploads have it.
+ * Returns all uploads that are proven to belong to the same session as `upload`, newest first. Returns an empty list if
+ * no other upload has the same session mark, or if more than {@link MAX_PARTS} uploads have it.
  */
 export type FindParts = (upload: Candidate) => Promise<readonly Candidate[]>;
 

@@ -69,7 +69,7 @@ const schema = z.object({
     /** End of the upload: RFC 3339 in UTC. */
     endedAt: z.string(),
   }),
-  /** Position of this part in its session; undefined for most sessions. */
+  /** Position of this part in its session. The field is missing in sidecars of recorders that do not know parts. */
   part: PART_SCHEMA.exactOptional(),
   /** The unchanged `session` annotation of the gateway. */
   session: z.unknown().optional(),
