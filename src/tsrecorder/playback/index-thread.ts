@@ -46,7 +46,7 @@ async function main(): Promise<void> {
   if (port === null) throw new Error('this file is a thread');
   lowerPriority();
   const next = createQueue(port);
-  // Load this module only now, so that loading it has the lower priority too.
+  // Load the builder only now, so that loading also has the lower priority.
   const { buildPlayIndex } = await import('../../bundle/build-index.ts');
   for (;;) {
     const task = await next();

@@ -110,7 +110,7 @@ async function runBuild(
   const exited = (): void => over(new Error('the thread was ended'));
   const post = (message: ThreadMessage): void => thread.postMessage(message);
   thread.on('message', follow).once('error', over).once('exit', exited);
-  // The CPU time of the thread includes earlier builds, so subtract this value.
+  // The CPU time of the thread includes earlier builds, so subtract the CPU time before this build.
   const before = cpuMsOf(thread);
   before.catch(() => undefined); // awaited below
   const watch = setInterval(() => {

@@ -241,7 +241,7 @@ function createBuilds(options: PlayIndexOptions) {
      * free for recordings that viewers play.
      */
     hasSpace: (): boolean => limiter.waiting < maxWaiting / 2,
-    /** Returns the running or failed build, or starts one. @throws TailcastError `RECORDER_BUSY` */
+    /** Returns the running or failed build, or starts a build. @throws TailcastError `RECORDER_BUSY` */
     start(entry: CatalogEntry, covered: Covered): Build {
       const { name, bytes } = covered;
       const known = builds.get(name) ?? failed.get(name);
@@ -369,7 +369,7 @@ async function removeLeftovers(directory: string): Promise<void> {
 
 /**
  * Creates a function that removes the least recently used indexes, except `kept`. The function reads the directory only
- * if the indexes written since the last call may exceed the limit.
+ * if the total size of the indexes may exceed the limit.
  */
 function createTrim(directory: string, maxBytes: number): (kept: string) => Promise<void> {
   let total = Number.POSITIVE_INFINITY;
