@@ -398,7 +398,7 @@ async function settleHolds(
  * Returns the holds and releases that the evidence logs of the store contain in a newer version than the evidence log
  * of this recorder, for stored recordings. One case is a hold of another recorder, if the document of the hold was
  * removed later. Another case is a recorder that lost its spool: its earlier evidence log may contain holds that are
- * missing in its current one.
+ * missing in its current log.
  */
 async function newerHolds(
   store: RecordingStore,
