@@ -67,8 +67,8 @@ async function compareWithList(
 }
 
 /**
- * Returns true if the indexed version may be the current one. The version of a session with several recordings depends
- * on all of them.
+ * Returns true if the indexed version may be the current version. The version of a session with several parts consists
+ * of the versions of all parts.
  */
 function isOf(version: string, listed: string | undefined): boolean {
   return listed === undefined || `-${version.split('.')[0]}-`.includes(`-${listed}-`);

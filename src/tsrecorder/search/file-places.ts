@@ -1,4 +1,4 @@
-/** The folders of the embedded index: the current index, and the next one. */
+/** The folders of the embedded index: the current index, and the next index while it is built. */
 import { existsSync } from 'node:fs';
 import { readdir, rename, rm } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';

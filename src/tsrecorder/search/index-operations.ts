@@ -136,7 +136,7 @@ interface OpenEngine {
   readonly close: () => void;
 }
 
-/** Load only the configured engine, because some builds of Node.js do not include node:sqlite. */
+/** Opens the configured engine. Loads only this engine, because some builds of Node.js do not include node:sqlite. */
 async function openEngine(ask: Ask<'open'>): Promise<OpenEngine> {
   if ('server' in ask) {
     const { openServerEngine } = await import('./opensearch/engine.ts');

@@ -1,4 +1,4 @@
-/** Location of the current index, and of the next one while it is built. */
+/** Location of the current index, and of the next index while it is built. */
 import type { IndexPlace } from './messages.ts';
 
 export interface IndexPlaces {

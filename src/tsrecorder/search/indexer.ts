@@ -1,6 +1,6 @@
 /**
  * Keeps the index up to date with the store. The indexer indexes new recordings when they are stored, running sessions
- * with a delay of one second, and all other recordings newest first. The indexer erases removed recordings from the
+ * with a short delay (`liveMs`), and all other recordings newest first. The indexer erases removed recordings from the
  * index. There is no persistent queue: pending work is the difference between store and index. Recording never waits
  * for the indexer.
  */
@@ -163,7 +163,7 @@ export class Indexer {
 
   #noteWaits(): void {
     const open = this.#options.live().filter((one) => one.isOpen() && !this.#resting.has(one));
-    // Further sessions are indexed when they end.
+    // Sessions above this limit are indexed when they end.
     const running = new Set(open.slice(0, MAX_LIVE).map(({ key }) => recordingId(key)));
     this.#waits.note(running, this.#followed, this.#options.now());
   }
@@ -478,9 +478,7 @@ export class Indexer {
     }
   }
 
-  /**
-   * Compares store and index. Events during the comparison are queued. `close` aborts it.
-   */
+  /** Compares store and index. Events during the comparison are queued. `close` aborts the comparison. */
   async #reconcile(index: IndexClient): Promise<void> {
     const { signal } = this.#closing;
     this.#reconcileAt = this.#options.now() + this.#options.reconcileMs;

@@ -35,7 +35,7 @@ export async function makeSpace(
   return true;
 }
 
-/** Makes a session the most recently read one. */
+/** Marks a session as the most recently read session. */
 export function touch(followed: Map<string, Followed>, session: Followed): void {
   followed.delete(session.id);
   followed.set(session.id, session);
@@ -44,7 +44,8 @@ export function touch(followed: Map<string, Followed>, session: Followed): void 
 /**
  * Returns the session that gives way to a new session of `owner`: the least recently read session of the owner with the
  * most sessions. If some sessions have no unread output, one of them is chosen. Otherwise a session is chosen only if
- * its owner has more sessions than `owner` has together with the new one. Returns undefined if no session can give way.
+ * its owner has more sessions than `owner` has, including the new session. Returns undefined if no session can give
+ * way.
  *
  * @param followed sessions in a map with session ids as keys, the least recently read session first
  */

@@ -6,7 +6,8 @@ import type { IndexerOptions } from './index-progress.ts';
 
 /**
  * @param matched called with the matching alert rules of each session that was not in the index
- * @returns false if the request failed. One of the recordings may be the cause, so send them one by one
+ * @returns false if the request failed. One of the recordings may be the cause, so the caller sends the recordings one
+ *   by one
  */
 export async function putSessions(
   index: Pick<IndexClient, 'ask'>,

@@ -54,7 +54,7 @@ export interface RecorderSearchOptions {
  * searches.
  */
 const LIST_LIMITS = { ...QUERY_LIMITS, maxRunningPerOwner: QUERY_LIMITS.maxRunning, maxWaiting: 256 };
-/** Interval at which running sessions are read if a rule can end them, in milliseconds. */
+/** Interval at which running sessions are read if a rule can pause or end sessions, in milliseconds. */
 const URGENT_MS = 200;
 const TIMING = { liveMs: 1000, reconcileMs: 3_600_000, restartMs: 5000 };
 
@@ -128,8 +128,8 @@ export class RecorderSearch implements SessionIndex {
   }
 
   /**
-   * Builds a new index next to the old one, unless a build is running, and replaces the old one when the new one is
-   * complete.
+   * Builds a new index next to the old index, unless a build is running. The new index replaces the old index when the
+   * build is complete.
    */
   rebuild(): void {
     if (this.#building !== undefined) return;

@@ -20,7 +20,7 @@ export type SearchMetrics = ReturnType<typeof createSearchMetrics>;
 
 const STATES = ['ready', 'building', 'unavailable'] as const;
 const KINDS = ['find', 'within', 'list', 'facets'] as const;
-/** Upper bounds of the histogram buckets, in seconds, up to the timeout of a query. */
+/** Upper bounds of the histogram buckets, in seconds, up to the maximum CPU time of a query. */
 const BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2];
 
 /** Creates the metrics. @param registry default: a new registry */

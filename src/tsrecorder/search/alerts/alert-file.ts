@@ -12,7 +12,7 @@ const ACTIONS = ['notify', 'mark', 'hold', 'end'] as const;
 /**
  * - `notify`: only notifies the webhook
  * - `mark`: writes a comment and a tag at the moment of the match
- * - `hold`: pauses the session; it ends unless a viewer resumes it
+ * - `hold`: pauses the session; the session ends unless a viewer resumes it
  * - `end`: ends the session
  */
 export type RuleAction = (typeof ACTIONS)[number];
@@ -26,7 +26,7 @@ const NO_URL = 'is missing; set the address of the webhook, https://…';
 const text = z.string('a text is expected').trim().min(1, 'a text is expected');
 const flag = z.boolean('true or false is expected').default(false);
 
-/** An object that has only these keys. */
+/** Returns the schema of an object that has only these keys. */
 function mapping<Shape extends z.ZodRawShape>(shape: Shape): z.ZodObject<Shape, z.core.$strict> {
   const unknown = `no such key; there are ${Object.keys(shape).join(', ')}`;
   return z.strictObject(shape, {
@@ -34,7 +34,7 @@ function mapping<Shape extends z.ZodRawShape>(shape: Shape): z.ZodObject<Shape, 
   });
 }
 
-/** An object that maps names to values. */
+/** Returns the schema of an object that maps names to values. */
 function named<Value extends z.ZodType>(value: Value) {
   const noName = 'a name has lower case letters, digits, dots, dashes and underscores, at most 64';
   return z

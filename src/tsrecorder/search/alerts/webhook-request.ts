@@ -8,8 +8,8 @@ import { withTimeout } from '../../../async/with-timeout.ts';
 export interface WebhookTarget {
   readonly url: string;
   /**
-   * Signing keys. During a key rotation, there are several keys. A chat service has none, because chat services do not
-   * check signatures.
+   * Signing keys. During a key rotation, there are several keys. A webhook of a chat service has no keys, because chat
+   * services do not check signatures.
    */
   readonly keys: readonly Uint8Array[];
   /** CA certificates in PEM. If set, no other CA is trusted. */

@@ -157,8 +157,8 @@ export function requireOk(statuses: readonly number[]): void {
 /**
  * Finds documents that the server rejects permanently.
  *
- * @returns true for each such document. @throws Error if the server currently accepts no documents. The caller then
- *   sends all of them again
+ * @returns true for each such document. @throws Error if the server rejects a document for another reason. The caller
+ *   then sends all documents again
  */
 export function unfitOf(statuses: readonly number[]): readonly boolean[] {
   requireOk(statuses.filter((status) => status !== UNFIT));

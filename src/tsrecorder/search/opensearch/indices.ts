@@ -54,7 +54,7 @@ export async function openIndex(server: SearchServer, index: ServerIndex): Promi
   throw new Error(`an index for ${alias} exists without this alias: remove the index, or give it the alias`);
 }
 
-/** Replaces the current index by the next one atomically, and deletes the old one. */
+/** Replaces the current index by the next index atomically, and deletes the old index. */
 export async function swapIndex(server: SearchServer, name: string): Promise<void> {
   const [alias, beside] = [aliasOf({ name, which: 'current' }), aliasOf({ name, which: 'next' })];
   const next = await indexOf(server, beside);

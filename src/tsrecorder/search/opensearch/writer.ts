@@ -5,8 +5,8 @@
  * session, the recorder that started to read later wins. Version conflicts are therefore not errors.
  *
  * The document of a session is written twice: before and after the documents of its moments. In the first write, the
- * version is an empty text, and the number of moments covers both the old and the new moments. If a crash occurs
- * between the two writes, the recorder finds the session by its empty version and writes it again. Writes become
+ * field `version` is empty, and the field `reach` covers both the old and the new moments. If a crash occurs between
+ * the two writes, the recorder finds the session by its empty `version` and writes the session again. Writes become
  * visible only after a refresh.
  */
 import { z } from 'zod';
@@ -83,7 +83,7 @@ export async function openServerWriter(
   options: ServerWriterOptions = {},
 ): Promise<ServerIndexWriter> {
   const writer = new ServerIndexWriter(server, index, await openIndex(server, index), options);
-  // an earlier process may have exited before it removed all documents of deleted sessions
+  // An earlier process may have exited before it removed all documents of deleted sessions.
   await writer.compact();
   return writer;
 }
@@ -159,7 +159,7 @@ export class ServerIndexWriter implements WritingEngine {
       }),
     );
     requireOk(begun);
-    // Skip a session if another recorder started to read the session later than this one.
+    // Skip a session if another recorder started to read the session later than this recorder.
     const own = fresh.filter((_, at) => wasWritten(begun[at]));
     this.#options.onStep('begun');
     const owners = own.flatMap((session) => {

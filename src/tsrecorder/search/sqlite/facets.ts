@@ -28,7 +28,7 @@ export function durationWord(size: number): string {
 /** Number of the class with the longest durations. */
 export const MAX_DURATION_SIZE = 31;
 
-/** Returns the class of a duration. Each class covers durations twice as long as the previous one. */
+/** Returns the class of a duration. */
 export function durationSize(seconds: number): number {
   return Math.max(0, Math.min(MAX_DURATION_SIZE, Math.floor(Math.log2(Math.max(1, seconds)))));
 }

@@ -116,7 +116,10 @@ function wantedBy(
   );
 }
 
-/** Returns the condition for the numbers of sessions in the time range of a list. @param after sort key in the range */
+/**
+ * Returns the condition for the numbers of sessions in the time range of a list. @param after sessions with a lower
+ * sort key are outside the range
+ */
 function numbersOf(
   { from = '', before = '' }: ListAsk,
   id: string,
@@ -133,7 +136,9 @@ function numbersOf(
   };
 }
 
-/** Sorts rows that are nearly sorted. @param isReached true if no row from number `n` on sorts before `first` */
+/**
+ * Sorts rows that are nearly sorted. @param isReached returns true if no row from number `n` on sorts before `first`
+ */
 function* inOrder(
   rows: Iterable<Numbered>,
   compare: (left: ListedSession, right: ListedSession) => number,

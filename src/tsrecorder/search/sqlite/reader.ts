@@ -36,7 +36,7 @@ import {
 const HITS_PER_SESSION = 3;
 /**
  * Maximum number of moments of a session that are read in sequence. If a session has more matching moments, the reader
- * looks up the first ones with a query for this session.
+ * looks up the first moments with a query for this session.
  */
 const MAX_STREAMED = 64;
 const MAX_BLOCK = 16 * 1024 ** 2;
@@ -287,7 +287,7 @@ function* byNames(
 
 /**
  * Returns a function that describes a matching session. The function returns undefined if the conditions do not match,
- * or if the session is being removed.
+ * or if the first write of the session is not complete.
  */
 function describer(
   sessions: DatabaseSync,

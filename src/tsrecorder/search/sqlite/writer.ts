@@ -140,7 +140,7 @@ export class IndexWriter implements WritingEngine {
       for (const session of fresh) started.push({ ...session, started: this.#begin(session.doc.names) });
     });
     // Write the sessions in the order of their numbers, because FTS5 collects rows in memory only while each row id is
-    // greater than the previous one.
+    // greater than the previous row id.
     started.sort((left, right) => left.started.n - right.started.n);
     this.#onStep('begun');
     for (const [month, ofMonth] of Map.groupBy(started, (session) => monthOf(session.started.n))) {
@@ -230,8 +230,8 @@ export class IndexWriter implements WritingEngine {
   }
 
   /**
-   * Merges the segments of a month into one, one step per call. Skips the newest month, because the writer still
-   * appends to it.
+   * Merges the segments of a month into one segment, one step per call. Skips the newest month, because the writer
+   * still appends to it.
    *
    * @returns true if there is more to merge
    */
