@@ -4,7 +4,7 @@
  * ```
  * /api/v1/index                      progress of the index
  * /api/v1/index/verify               one JSON object per line: see search/verify-index.ts
- * POST /api/v1/index/rebuild         builds a new index next to the old one. Requires `x-tailcast-action: rebuild`,
+ * POST /api/v1/index/rebuild         builds a new index next to the old index. Requires `x-tailcast-action: rebuild`,
  *                                    a header that pages of other sites cannot send
  * ```
  */

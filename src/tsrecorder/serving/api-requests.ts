@@ -32,8 +32,8 @@ export async function viewerOf(
 }
 
 /**
- * Calls `leave` when the response ends or the connection closes. Calls it immediately if the connection is already
- * closed.
+ * Calls `leave` when the response ends or the connection closes. If the connection is already closed, calls `leave`
+ * immediately.
  */
 export function untilAnswered(
   { raw: { socket } }: FastifyRequest,

@@ -2,7 +2,7 @@
  * The read API: lists, recordings, and the page with the player. Routes are `GET` unless stated otherwise.
  *
  * ```
- * /api/v1/recordings                 {recordings, next?, search?: true if there is an index, noRuleFor?: name of a
+ * /api/v1/recordings                 {recordings, next?, search?: true if search is available, noRuleFor?: name of a
  *                                    viewer without a matching rule}; limit, cursor, text,
  *                                    node, user, tag, cluster, namespace, pod, container, kind, state, result,
  *                                    trust, from, to (RFC 3339), sort (newest; with an index: oldest, longest, largest)
@@ -21,7 +21,7 @@
  * /api/v1/recordings/:id/sidecar     sidecar of the first upload of the session
  * /api/v1/recordings/:id/notes       annotations of the session, one JSON object per line
  * /api/v1/recordings/:id/review      comments, tags and reviewer: see api-reviews.ts
- * /api/v1/recordings/:id/orders       {isPossible, mayGive}; POST …/orders/end: see api-orders.ts
+ * /api/v1/recordings/:id/orders      {isPossible, mayGive, isModerated}; POST …/orders/end: see api-orders.ts
  * /api/v1/events                     {events, next?, skipped?}; limit, cursor, text, type, user, node, cluster,
  *                                    namespace, resource, verb, name, from, to
  * /api/v1/search  …/search/facets    /api/v1/index… and /api/v1/recordings/:id/search: see api-search.ts, api-index.ts
@@ -95,7 +95,7 @@ export const SECURITY_HEADERS = {
     "frame-ancestors 'none'",
   ].join('; '),
   'x-content-type-options': 'nosniff',
-  // `isOwnPage` checks the `Referer` header
+  // `isOwnPage` needs the `Referer` header.
   'referrer-policy': 'same-origin',
   'cross-origin-opener-policy': 'same-origin',
   'cross-origin-resource-policy': 'same-origin',
@@ -161,7 +161,7 @@ function addThumbnails(
     const { ids } = parse(thumbnailQuery, request.query);
     const scope = access.scope(viewer);
     const entries: CatalogEntry[] = [];
-    // For a restricted viewer, the lookup of each id is a query of the index.
+    // Limit the concurrency, because for a restricted viewer, the lookup of each id is a query of the index.
     await forEachConcurrent(ids, THUMBNAIL_LOOKUPS, async (id) => {
       const entry = await catalog.find(id, scope, ownerOf(viewer));
       if (entry !== undefined) entries.push(entry);
@@ -290,14 +290,14 @@ function addPlayer(app: FastifyInstance, playerDirectory: string): void {
     maxAge: 0,
     preCompressed: true,
     setHeaders(reply, path) {
-      // the name of an asset changes with its content, so browsers may cache it
+      // The name of an asset changes with its content, so browsers may cache the asset.
       if (/[\\/]assets[\\/][^\\/]+$/.test(path))
         reply.header('cache-control', 'private, max-age=86400, immutable');
     },
   });
 }
 
-/** Returns true if a player requests the cast, and false if a tool requests the stored file. */
+/** Returns true if a player sent the request, and false if a tool requests the stored data. */
 function isPlayed({ query }: FastifyRequest): boolean {
   const { normalise, follow, view } = castQuery.safeParse(query).data ?? {};
   return normalise === '1' || follow === '1' || view === '1';

@@ -1,6 +1,7 @@
 /**
  * Host names of the page and its API. The check of these names prevents DNS rebinding. Another site can let its own
- * host name resolve to the address of the recorder. The browser then sends that host name, and the recorder rejects it.
+ * host name resolve to the address of the recorder. The browser then sends that host name, and the recorder rejects the
+ * request.
  */
 const LOOPBACK = ['localhost', '127.0.0.1', '[::1]'] as const;
 

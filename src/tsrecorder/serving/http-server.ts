@@ -1,6 +1,6 @@
 /**
  * Serves HTTP/1.1 and HTTP/2 with prior knowledge on one TCP port. The first bytes of a connection show its protocol.
- * Node.js has no server for both protocols, so this module accepts connections and passes each one to one of two
+ * Node.js has no server for both protocols, so this module accepts connections and passes each connection to one of two
  * servers.
  */
 import { createDeadline } from '../../async/deadline.ts';
@@ -93,7 +93,7 @@ export async function listenHttp(options: ServerOptions) {
     setPeer(socket, peer);
     sockets.set(socket, leave);
     sniffProtocol(socket, options.headTimeoutMs, (protocol) => {
-      // pass the idle timeout, because some uploaders leave their connections open after an upload
+      // Pass the idle timeout, because some uploaders leave their connections open after an upload.
       if (protocol === 'h2') acceptHttp2(http2, socket, options.idleTimeoutMs);
       else app.server.emit('connection', socket);
     });

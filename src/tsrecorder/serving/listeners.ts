@@ -40,7 +40,7 @@ export interface Listeners {
 
 /**
  * Time for the TLS handshake, in milliseconds. `tailscale serve` connects and sends the PROXY header before it has
- * finished the handshake with the viewer, which includes the issue of the first certificate.
+ * finished the handshake with the viewer. The first handshake also waits for the issue of the certificate.
  */
 const HANDSHAKE_MS = 60_000;
 

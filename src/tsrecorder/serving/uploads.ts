@@ -105,7 +105,7 @@ export function createUploads(given: UploadOptions) {
     return refusal;
   };
   return {
-    /** `mustContinue`: the uploader waits for `100 Continue`. */
+    /** `mustContinue`: true if the uploader waits for `100 Continue`. */
     request(request: IncomingMessage, response: ServerResponse, mustContinue: boolean): boolean {
       const path = pathOf(request.url);
       if (path !== '/record' && path !== '/v2/record' && path !== '/v2/event') return false;
@@ -185,7 +185,8 @@ async function answerStream(
 ): Promise<void> {
   const closed = new AbortController();
   stream.once('close', () => closed.abort());
-  // Without a listener, an error of the stream would stop the process. `close` is sufficient.
+  // Without this listener, an error of the stream would stop the process. The `close` event follows and aborts the
+  // work.
   stream.on('error', () => undefined);
   const method = headers[':method'];
   refuseBrowsers(headers);

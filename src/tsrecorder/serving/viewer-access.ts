@@ -221,7 +221,7 @@ function viewingOf(
       ? path.replace(/([?&])cursor=[^&]*&?/, '$1')
       : entry.recording.id,
   ]);
-  // a path may be long, and the keys stay in memory
+  // Return a hash, because a path may be long and the keys stay in memory.
   return hash('sha256', key, 'base64');
 }
 
