@@ -149,7 +149,7 @@ export async function listSpools(directory: string): Promise<readonly RecordingK
  * Reads a spool that nothing writes to.
  *
  * @param onNote called with each note that refers to the bytes before the returned position, in order
- * @returns undefined if no complete event was durable
+ * @returns undefined if no complete line of the cast was durable
  * @throws a system error if it is unreadable; TailcastError `STORE_FAILED` if it has damage that a crash cannot explain
  */
 export async function readSpool(

@@ -30,8 +30,8 @@ const META_SCHEMA = z.object({
   storedHeaderBytes: z.number(),
 });
 /**
- * The first line of the spool journal. The recorder stores another header line than the gateway has uploaded, so both
- * lengths are here. Offsets in the upload count the length of the uploaded header line.
+ * The first line of the spool journal. The stored header line differs from the uploaded header line, so this line
+ * contains both lengths. Offsets in the upload count the length of the uploaded header line.
  */
 export type SpoolMeta = z.infer<typeof META_SCHEMA>;
 

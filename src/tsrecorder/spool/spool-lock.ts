@@ -15,7 +15,8 @@ const LOCK = 'owner';
  * Creates the spool directory and locks it.
  *
  * @returns a function that releases the lock
- * @throws TailcastError `CONFIG_INVALID` if another process holds the lock, or the files have a newer format
+ * @throws TailcastError `ALREADY_RUNNING` if another process holds the lock, `CONFIG_INVALID` if the files have a newer
+ *   format
  */
 export async function takeSpool(directory: string): Promise<() => Promise<void>> {
   await makeDirectory(directory);
