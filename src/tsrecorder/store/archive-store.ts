@@ -280,7 +280,7 @@ function readBytes(content: Uint8Array): Read {
 }
 
 /**
- * Reads the seek table; undefined for plain files. Also returns the content of a small object.
+ * Reads the seek table, which is undefined for plain files. Also returns the content of a small object.
  *
  * @throws TailcastError `ARCHIVE_DAMAGED`
  */

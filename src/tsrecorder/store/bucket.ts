@@ -45,7 +45,7 @@ export interface Bucket {
   remove(name: string): Promise<void>;
   list(options: {
     readonly prefix: string;
-    /** Returns only names that sort after this one. */
+    /** Returns only names that sort after this name. */
     readonly startAfter?: string;
     readonly folders?: boolean;
   }): AsyncIterable<BucketPage>;

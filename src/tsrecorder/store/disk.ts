@@ -75,7 +75,7 @@ export async function createDiskStore(
     await files.inFolder(folder, async (held) => {
       const heldOf = (kind: ObjectKind): string => join(held, basename(pathOf(key, kind)));
       const hasCast = await files.putAside(pathOf(key, 'cast'));
-      // Files without a cast are from an interrupted attempt or from another program.
+      // Remove files without a cast: they are from an interrupted attempt or from another program.
       for (const kind of ['notes', 'sidecar'] as const)
         if ((await files.putAside(pathOf(key, kind))) && !hasCast) await removeFile(heldOf(kind));
       if (!hasCast) {

@@ -23,7 +23,7 @@ export interface DocumentStore {
    */
   claimDocument(name: string, content: Uint8Array): Promise<boolean>;
   /**
-   * Writes a document durably, and replaces an existing one.
+   * Writes a document durably, and replaces an existing document.
    * @param retain true to write it with the configured object-lock retention, as `putDocument` does. Default: false
    * @throws TailcastError `STORE_FAILED`
    */
@@ -66,7 +66,7 @@ export const OVERSIZED = 'oversized';
 /**
  * Reads a document of at most `maxBytes` bytes. Other programs may write larger documents.
  *
- * @returns {@link OVERSIZED} for a larger document; undefined for a missing one
+ * @returns {@link OVERSIZED} for a larger document; undefined for a missing document
  * @throws TailcastError `STORE_FAILED`
  */
 export async function readLimited(

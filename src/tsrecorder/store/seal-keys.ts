@@ -64,7 +64,7 @@ export async function loadSealKeys(path: string): Promise<SealKeys> {
   return createSealKeys([first, ...keys.slice(1)]);
 }
 
-/** Creates the keys. @param keys keys of 32 bytes; the first one encrypts new archives */
+/** Creates the keys. @param keys keys of 32 bytes; the first key encrypts new archives */
 export function createSealKeys(keys: readonly [Uint8Array, ...Uint8Array[]]): SealKeys {
   const byId = new Map(keys.map((key) => [idOf(key).toString('hex'), key]));
   const [newest] = keys;

@@ -10,7 +10,7 @@ const MAX_BYTES = 8_388_608;
 /** Codes of read errors which show that the object is not the upload. */
 const UNREADABLE: ReadonlySet<string> = new Set(['ARCHIVE_DAMAGED', 'ARCHIVE_SEALED', 'RECORDING_UNKNOWN']);
 
-/** True if the store has the notes and the sidecar of the upload, from this attempt or from an earlier one. */
+/** True if the store has the notes and the sidecar of the upload, from this attempt or from an earlier attempt. */
 export async function hasNotesAndSidecar(store: Readable, upload: FinishedUpload): Promise<boolean> {
   const { key, notesPath, notesBytes, sidecar, isOwnSidecar } = upload;
   const bytes = (await store.stat(key, 'sidecar'))?.bytes ?? Infinity;
