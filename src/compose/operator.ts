@@ -175,7 +175,7 @@ function cleanUp(open: OpenParts, signal: AbortSignal): Promise<void> {
 async function printAll(parts: OperatorParts, print: (text: string) => void): Promise<void> {
   const client = createDryRunClient(parts.client, print);
   const control = createDryRunControl(parts.control, print, Date.now);
-  const silent: EventRecorder = { record: () => Promise.resolve() };
+  const silent: EventRecorder = { warn: () => Promise.resolve() };
   const cache = createListedObjects(client);
   for (const [name, { reconciler, resources }] of controllersOf(
     { ...parts, client, control },

@@ -13,14 +13,11 @@ type Print = (text: string) => void;
  */
 export function createDryRunClient(client: KubeClient, print: Print): KubeClient {
   return {
-    get: (kind, reference) => client.get(kind, reference),
-    list: (kind, options) => client.list(kind, options),
-    watch: (kind, options) => client.watch(kind, options),
+    ...client,
     apply(object) {
       print(`---\n${stringify(withoutData(object), { lineWidth: 0 })}`);
       return Promise.resolve(parseObject({ ...object }));
     },
-    review: (path, body) => client.review(path, body),
     create: (_kind, object) => Promise.resolve(parseObject({ ...object })),
     patch(kind, { name, subresource }, { body }) {
       const shown = subresource === 'status' ? shownConditions(body) : '';
@@ -41,8 +38,7 @@ export function createDryRunControl(
   nowMs: () => number,
 ): TailnetControl {
   return {
-    loginServer: control.loginServer,
-    issuesCertificates: control.issuesCertificates,
+    ...control,
     ...(control.services === undefined ? {} : { services: dryServices(control.services, print) }),
     createKey({ tags, lifetimeMs }) {
       print(`# would create an auth key for ${tags.join(', ')}\n`);
@@ -52,9 +48,6 @@ export function createDryRunControl(
         expiresAtMs: nowMs() + lifetimeMs,
       });
     },
-    keyUsable: (id) => control.keyUsable(id),
-    device: (id) => control.device(id),
-    allDevices: () => control.allDevices(),
     revokeKey: () => Promise.resolve(),
     deleteDevice(id) {
       print(`# would delete node ${id}\n`);
@@ -73,8 +66,7 @@ export function createDryRunControl(
 
 function dryServices(services: TailnetServices, print: Print): TailnetServices {
   return {
-    get: (name) => services.get(name),
-    list: () => services.list(),
+    ...services,
     put({ name }) {
       print(`# would write Tailscale Service ${name}\n`);
       return Promise.resolve();

@@ -9,13 +9,21 @@ import { timeOf, type Clock } from './clock.ts';
 import type { KubeClient } from './kube-client.ts';
 import { KINDS, shortened, type ResourceKind } from './kube-object.ts';
 
-/** The resource that an event is about. */
-export interface Subject {
+/** The resource that an event or a status belongs to. */
+export interface EventTarget {
   readonly kind: ResourceKind;
-  /** Undefined for cluster-scoped kinds. */
-  readonly namespace?: string | undefined;
-  readonly name: string;
-  readonly uid: string;
+  readonly metadata: {
+    /** Undefined for cluster-scoped kinds. */
+    readonly namespace?: string | undefined;
+    readonly name: string;
+    readonly uid: string;
+  };
+}
+
+/** Content of an event. */
+interface Warning {
+  readonly reason: string;
+  readonly message: string;
 }
 
 export type EventRecorder = ReturnType<typeof createEventRecorder>;
@@ -51,42 +59,34 @@ export function createEventRecorder(options: {
   const recent = new BoundedMap<RecentEvent>(MAX_REMEMBERED);
 
   return {
-    /** Writes an event. Never throws; a failed write is logged. */
-    async record(
-      about: Subject,
-      {
-        type,
-        reason,
-        message,
-      }: { readonly type: 'Normal' | 'Warning'; readonly reason: string; readonly message: string },
-    ): Promise<void> {
+    /** Writes an event of type `Warning`. Never throws; a failed write is logged. */
+    async warn({ kind, metadata }: EventTarget, { reason, message }: Warning): Promise<void> {
       const text = message.slice(0, MAX_MESSAGE);
-      const key = JSON.stringify([about.uid, type, reason, text]);
+      const key = JSON.stringify([metadata.uid, reason, text]);
       const before = recent.get(key);
       const now = clock.monotonic();
       if (before !== undefined && now - before.atMs < REPEAT_AFTER_MS) return;
       const time = timeOf(clock);
       try {
         if (before === undefined) {
-          const name = `${shortened(about.name, MAX_SUBJECT_NAME)}.${options.createId()}`;
-          await client.create(KINDS.event, newEvent(name, about, { type, reason, message: text }, time));
+          const name = `${shortened(metadata.name, MAX_SUBJECT_NAME)}.${options.createId()}`;
+          const warning = { reason, message: text };
+          await client.create(KINDS.event, newEvent(name, { kind, metadata }, warning, time));
           recent.set(key, { name, count: 1, atMs: now });
         } else {
           const count = before.count + 1;
           const body = { count, lastTimestamp: time };
           await client.patch(
             KINDS.event,
-            { namespace: about.namespace ?? NAMESPACE, name: before.name },
+            { namespace: metadata.namespace ?? NAMESPACE, name: before.name },
             { kind: 'merge', body },
           );
           recent.set(key, { ...before, count, atMs: now });
         }
       } catch (error) {
         recent.delete(key);
-        log.debug(
-          { kind: about.kind.kind, name: about.name, reason, error: errorText(error) },
-          'event not written',
-        );
+        const { name } = metadata;
+        log.debug({ kind: kind.kind, name, reason, error: errorText(error) }, 'event not written');
       }
     },
   };
@@ -94,22 +94,17 @@ export function createEventRecorder(options: {
 
 function newEvent(
   name: string,
-  about: Subject,
-  event: { readonly type: string; readonly reason: string; readonly message: string },
+  { kind: { apiVersion, kind }, metadata: { namespace, name: of, uid } }: EventTarget,
+  warning: Warning,
   time: string,
 ): object {
   return {
     apiVersion: 'v1',
     kind: 'Event',
-    metadata: { name, namespace: about.namespace ?? NAMESPACE },
-    involvedObject: {
-      apiVersion: about.kind.apiVersion,
-      kind: about.kind.kind,
-      ...(about.namespace === undefined ? {} : { namespace: about.namespace }),
-      name: about.name,
-      uid: about.uid,
-    },
-    ...event,
+    metadata: { name, namespace: namespace ?? NAMESPACE },
+    involvedObject: { apiVersion, kind, namespace, name: of, uid },
+    type: 'Warning',
+    ...warning,
     source: { component: 'tailcast-operator' },
     reportingComponent: 'tailcast-operator',
     firstTimestamp: time,

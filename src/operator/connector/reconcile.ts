@@ -7,7 +7,6 @@ import {
   type ReconcilerDeps,
   createReconciler,
   report,
-  warn,
   type Observation,
 } from '../workload/reconciler.ts';
 import { ordinals, dnsLabel, type Proxy } from '../workload/workload.ts';
@@ -40,7 +39,7 @@ async function deploy(
   const problem = problemOf(connector);
   if (problem !== undefined) {
     const verdict = failed('ConnectorInvalid', `Connector is invalid: ${problem}`);
-    await warn(deps, resource, verdict);
+    await deps.events.warn(resource, verdict);
     await reportReady(deps, connector, verdict);
     deps.metrics.connectors.delete(connector.metadata.uid);
     return undefined;

@@ -4,8 +4,9 @@ import { errorText, TailcastError } from '../../errors.ts';
 import { olderFirst } from '../../kube/object-age.ts';
 import { frontSelector } from '../egress-group/member.ts';
 import { KubeRefusal } from '../kube-client.ts';
+import type { EventTarget } from '../event-recorder.ts';
 import { KINDS, knownKindOf, type DesiredObject, type KubeObject } from '../kube-object.ts';
-import { report, type Reconciler, type ReconcilerDeps, warn, writeStatus } from '../workload/reconciler.ts';
+import { report, type Reconciler, type ReconcilerDeps, writeStatus } from '../workload/reconciler.ts';
 import { failed, succeeded, type Verdict } from '../workload/status.ts';
 import { applyChanged, assertOwned } from '../workload/apply.ts';
 import { removeExact, removeOwned } from '../workload/cleanup.ts';
@@ -54,7 +55,7 @@ export function createDnsReconciler(deps: ReconcilerDeps): Reconciler {
       } catch (error) {
         if (deps.signal.aborted || (error instanceof KubeRefusal && error.conflict)) throw error;
         const verdict = failed('NameserverCreationFailed', errorText(error));
-        await warn(deps, target(dnsConfig), verdict);
+        await deps.events.warn(target(dnsConfig), verdict);
         await writeDnsStatus(deps, dnsConfig, { verdict, ip: undefined });
         throw error;
       }
@@ -69,7 +70,7 @@ async function deploy(deps: ReconcilerDeps, dnsConfig: DnsConfig): Promise<Names
   if (first !== undefined && first !== dnsConfig.metadata.name) {
     const message = `DNSConfig "${first}" exists already, and the operator serves only one: delete one of the two`;
     const verdict = failed('MultipleDNSConfigsPresent', message);
-    await warn(deps, target(dnsConfig), verdict);
+    await deps.events.warn(target(dnsConfig), verdict);
     return { verdict, ip: '' };
   }
   const { image } = dnsConfig.spec.nameserver;
@@ -77,7 +78,7 @@ async function deploy(deps: ReconcilerDeps, dnsConfig: DnsConfig): Promise<Names
     const message =
       `spec.nameserver.image: ${image.repo} needs other arguments, so the operator deploys ` +
       'its own nameserver image instead';
-    await warn(deps, target(dnsConfig), { reason: 'DNSConfigFieldIgnored', message });
+    await deps.events.warn(target(dnsConfig), { reason: 'DNSConfigFieldIgnored', message });
   }
   const domain = options.tailnetDomain ?? 'ts.net';
   const text = recordsFile(nameTable(await listServices(deps)), domain);
@@ -92,7 +93,7 @@ async function deploy(deps: ReconcilerDeps, dnsConfig: DnsConfig): Promise<Names
   const problem = await settleCoreDns(deps.client, dnsConfig, { domain, address: ip });
   if (problem !== undefined) {
     const verdict = failed('NameserverCreationFailed', problem);
-    await warn(deps, target(dnsConfig), verdict);
+    await deps.events.warn(target(dnsConfig), verdict);
     return { verdict, ip };
   }
   return { verdict: verdictOf(deployment), ip };
@@ -191,7 +192,7 @@ function addressOf(service: KubeObject): string {
   return serviceSchema.parse(service).spec.clusterIP;
 }
 
-function target({ metadata }: DnsConfig): Parameters<typeof warn>[1] {
+function target({ metadata }: DnsConfig): EventTarget {
   return { kind: KINDS.dnsConfig, metadata };
 }
 

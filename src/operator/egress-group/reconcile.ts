@@ -5,7 +5,7 @@
  */
 import { SERVICES, SERVICES_BY_GROUP } from '../indexes.ts';
 import { FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
-import { addFinalizer, report, type Reconciler, type ReconcilerDeps, warn } from '../workload/reconciler.ts';
+import { addFinalizer, report, type Reconciler, type ReconcilerDeps } from '../workload/reconciler.ts';
 import { labelSelector, problemOfName, type NodeGroup } from '../workload/workload.ts';
 import { forEachMember, throwFirst } from '../workload/for-each-member.ts';
 import { applyChanged } from '../workload/apply.ts';
@@ -259,7 +259,7 @@ async function prepare(
   if (problem !== undefined || pairs === undefined) {
     const message = problem ?? '';
     const target = { kind: KINDS.service, metadata: member.metadata };
-    await warn(deps, target, { reason: 'EgressSvcInvalid', message });
+    await deps.events.warn(target, { reason: 'EgressSvcInvalid', message });
     return refusal('EgressSvcInvalid', message);
   }
   await addFinalizer(deps, { kind: KINDS.service, finalizer: FINALIZER, metadata: member.metadata });

@@ -1,5 +1,5 @@
 /** Writes the status of Services and Ingresses of groups, and removes their finalizers. Effects. */
-import { removeFinalizer, report, type ReconcilerDeps, warn, writeStatus } from '../workload/reconciler.ts';
+import { removeFinalizer, report, type ReconcilerDeps, writeStatus } from '../workload/reconciler.ts';
 import { releaseNames } from '../workload/names.ts';
 import { forEachMember, throwFirst } from '../workload/for-each-member.ts';
 import { INGRESS_CONDITIONS } from '../service/status.ts';
@@ -38,7 +38,7 @@ async function writeMemberStatus(
 /** Reports that a member cannot be served, with the reason. */
 export async function refuse(deps: ReconcilerDeps, member: GroupMember, message: string): Promise<void> {
   const reason = member.type === 'svc' ? 'IngressSvcInvalid' : 'IngressNotServed';
-  await warn(deps, member, { reason, message });
+  await deps.events.warn(member, { reason, message });
   await reportMember(deps, member, refusedMember(message), []);
 }
 
@@ -63,7 +63,7 @@ export async function rejectMembers(
   );
   const reject = async (member: GroupMember): Promise<void> => {
     if (member.type === 'svc') return reportMember(deps, member, groupMissing(message), undefined);
-    return warn(deps, member, { reason: 'IngressNotServed', message });
+    return deps.events.warn(member, { reason: 'IngressNotServed', message });
   };
   const failure = await forEachMember(deps, members, keyOfMember, reject);
   throwFirst(strays, failure);

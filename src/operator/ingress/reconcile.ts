@@ -5,7 +5,6 @@ import {
   type Reconciler,
   type ReconcilerDeps,
   createReconciler,
-  warn,
   warnOfAll,
   writeStatus,
   type Observation,
@@ -43,7 +42,7 @@ export function createIngressReconciler(deps: ReconcilerDeps): Reconciler {
       // An Ingress has no conditions, so only an event can report a failure. Other failures have an event already,
       // except write conflicts, which the retry resolves.
       if (reason !== 'TailnetUnavailable') return;
-      await warn(deps, { kind: KINDS.ingress, metadata: ingress.metadata }, { reason, message });
+      await deps.events.warn({ kind: KINDS.ingress, metadata: ingress.metadata }, { reason, message });
     },
   });
 }
@@ -73,7 +72,7 @@ async function deploy(
   const hostname = hostnameOf(ingress);
   const answer = await classOf(deps, proxyClassNameOf(metadata, deps.options.defaultClass));
   if (answer.kind === 'waits') {
-    await warn(deps, resource, { reason: 'IngressNotServed', message: answer.message });
+    await deps.events.warn(resource, { reason: 'IngressNotServed', message: answer.message });
     return undefined;
   }
   deps.metrics.ingresses.add(metadata.uid);

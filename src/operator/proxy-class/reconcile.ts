@@ -1,6 +1,6 @@
 /** Reconciles one ProxyClass: validates it, and writes its condition. Effects only. */
 import { KINDS } from '../kube-object.ts';
-import { report, type Reconciler, type ReconcilerDeps, warn } from '../workload/reconciler.ts';
+import { report, type Reconciler, type ReconcilerDeps } from '../workload/reconciler.ts';
 import { failed, succeeded } from '../workload/status.ts';
 import { parseProxyClass, READY } from './resource.ts';
 import { problemsOf, warningsOf } from './validation.ts';
@@ -18,9 +18,9 @@ export function createProxyClassReconciler(
       const target = { kind: KINDS.proxyClass, metadata };
       const problems = problemsOf(proxyClass);
       const message = `ProxyClass is not valid: ${problems.join('; ')}`;
-      if (problems.length > 0) await warn(deps, target, { reason: 'ProxyClassInvalid', message });
+      if (problems.length > 0) await deps.events.warn(target, { reason: 'ProxyClassInvalid', message });
       for (const warning of warningsOf(proxyClass)) {
-        await warn(deps, target, { reason: 'CustomTSEnvVar', message: warning });
+        await deps.events.warn(target, { reason: 'CustomTSEnvVar', message: warning });
       }
       const verdict =
         problems.length > 0 ? failed('ProxyClassInvalid', message) : succeeded('ProxyClassValid');

@@ -12,7 +12,6 @@ import {
   type Reconciler,
   type ReconcilerDeps,
   createReconciler,
-  warn,
   type Observation,
 } from '../workload/reconciler.ts';
 import { belongsTo, problemOfName, type NodeGroup } from '../workload/workload.ts';
@@ -83,7 +82,7 @@ async function turnAway(deps: ReconcilerDeps, proxyGroup: ProxyGroup): Promise<v
   if (isActive(deps, proxyGroup)) {
     const ProxyGroupReady = notServed(proxyGroup);
     const hasChanged = await report(deps, kind, proxyGroup, { ProxyGroupReady });
-    if (hasChanged) await warn(deps, { kind, ...proxyGroup }, ProxyGroupReady);
+    if (hasChanged) await deps.events.warn({ kind, ...proxyGroup }, ProxyGroupReady);
   } else if (isMarkedNotServed(proxyGroup)) await report(deps, kind, proxyGroup, { ProxyGroupReady: null });
 }
 
@@ -217,7 +216,7 @@ async function refuse(
   proxyGroup: ProxyGroup,
   problem: string,
 ): Promise<undefined> {
-  await warn(deps, resource, { reason: 'KubeAPIServerProxyInvalid', message: problem });
+  await deps.events.warn(resource, { reason: 'KubeAPIServerProxyInvalid', message: problem });
   await report(deps, KINDS.proxyGroup, proxyGroup, {
     KubeAPIServerProxyValid: failed('KubeAPIServerProxyInvalid', problem),
     ProxyGroupReady: failed(
@@ -232,7 +231,7 @@ async function mentionClass(deps: ReconcilerDeps, resource: Managed, proxyGroup:
   const { proxyClass } = proxyGroup.spec;
   if (proxyClass === '') return;
   const message = `proxyClass "${proxyClass}" has no effect on gateways`;
-  await warn(deps, resource, { reason: 'ProxyGroupFieldIgnored', message });
+  await deps.events.warn(resource, { reason: 'ProxyGroupFieldIgnored', message });
 }
 
 const replicasSchema = z.object({ status: z.object({ readyReplicas: z.number().default(0) }).prefault({}) });

@@ -6,7 +6,6 @@ import {
   type Reconciler,
   type ReconcilerDeps,
   type ReconcilerSpec,
-  warn,
 } from '../workload/reconciler.ts';
 import { problemOfName, type Duty, type Proxy } from '../workload/workload.ts';
 import { devicesOf, failed, succeeded } from '../workload/status.ts';
@@ -70,7 +69,7 @@ export async function refuseGroup(
   problem: string,
 ): Promise<{ readonly problem: string }> {
   const verdict = failed(reason, problem);
-  await warn(deps, { kind: KINDS.proxyGroup, metadata: proxyGroup.metadata }, verdict);
+  await deps.events.warn({ kind: KINDS.proxyGroup, metadata: proxyGroup.metadata }, verdict);
   await report(deps, KINDS.proxyGroup, proxyGroup, { ProxyGroupReady: verdict });
   return { problem };
 }

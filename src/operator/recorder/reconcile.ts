@@ -6,7 +6,6 @@ import {
   type ReconcilerDeps,
   createReconciler,
   report,
-  warn,
   type Observation,
 } from '../workload/reconciler.ts';
 import { ordinals, stateSecretName, dnsLabel } from '../workload/workload.ts';
@@ -53,7 +52,7 @@ async function deploy(
   const problem = recorder.problem ?? problemOfAccount(recorder, observed.serviceAccount, options.namespace);
   if (problem !== undefined) {
     const verdict = failed('RecorderInvalid', `Recorder is invalid: ${problem}`);
-    await warn(deps, resource, verdict);
+    await deps.events.warn(resource, verdict);
     await reportReady(deps, recorder, verdict);
     metrics.recorders.delete(group.uid);
     return undefined;
@@ -63,7 +62,7 @@ async function deploy(
     const message =
       `image "${image}" does not run next to a tailscale container; ${options.recorderImage} runs ` +
       'in its place';
-    await warn(deps, resource, { reason: 'RecorderImageReplaced', message });
+    await deps.events.warn(resource, { reason: 'RecorderImageReplaced', message });
   }
   metrics.recorders.add(group.uid);
   if (recorder.storage.kind === 's3') await ensureEvidenceKey(deps.client, group, options);

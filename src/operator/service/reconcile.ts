@@ -8,7 +8,6 @@ import {
   type Reconciler,
   type ReconcilerDeps,
   createReconciler,
-  warn,
   type FailureReason,
   type Observation,
 } from '../workload/reconciler.ts';
@@ -87,7 +86,7 @@ async function deploy(
   const { servesUnclassed, defaultClass, namespace, clusterDomain } = deps.options;
   const purpose = purposeOf(service, servesUnclassed);
   const refuse = async (message: string): Promise<undefined> => {
-    await warn(deps, resource, { reason: 'INVALIDSERVICE', message });
+    await deps.events.warn(resource, { reason: 'INVALIDSERVICE', message });
     await reportReady(deps, service, failed('ProxyInvalid', message), undefined);
     deps.metrics.services.delete(service.metadata.uid);
   };
@@ -101,7 +100,7 @@ async function deploy(
   const forwards = isUnprivileged(answer.proxyClass) ? planForwards(duty, service.spec.ports) : undefined;
   if (forwards?.kind === 'impossible') return refuse(forwards.message);
   if (forwards?.unserved !== undefined)
-    await warn(deps, resource, { reason: 'PortsNotServed', message: forwards.unserved });
+    await deps.events.warn(resource, { reason: 'PortsNotServed', message: forwards.unserved });
   deps.metrics.services.add(service.metadata.uid);
   const proxy = {
     group: resource.group,

@@ -6,7 +6,7 @@ import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { TailnetControl } from '../auth-keys.ts';
 import { timeOf, type Clock } from '../clock.ts';
-import type { EventRecorder } from '../event-recorder.ts';
+import type { EventRecorder, EventTarget } from '../event-recorder.ts';
 import { type KubeClient, KubeRefusal } from '../kube-client.ts';
 import type { ResourceKind, KubeObject, ObjectReference } from '../kube-object.ts';
 import type { ObjectCache } from '../object-cache.ts';
@@ -134,7 +134,7 @@ async function finish(
 ): Promise<number | undefined> {
   const { client, tailnets, clock, options } = deps;
   const { kind, finalizer, group } = managed;
-  const { namespace, name, uid, finalizers, deletionTimestamp } = managed.metadata;
+  const { namespace, name, finalizers, deletionTimestamp } = managed.metadata;
   if (!finalizers.includes(finalizer)) return undefined;
   const tailnet = await tailnets.of(managed.tailnet);
   const observed = await observe(client, group, options.namespace);
@@ -150,7 +150,7 @@ async function finish(
   if (tailnet.kind === 'gone' && result.left.length > 0) {
     const message = `${tailnet.message}, so these nodes could not be removed from it: ${result.left.join(', ')}`;
     const reason = `${kind.kind}DevicesLeft`;
-    await deps.events.record({ kind, namespace, name, uid }, { type: 'Warning', reason, message });
+    await deps.events.warn(managed, { reason, message });
   }
   await releaseNames(deps, { kind, metadata: managed.metadata, tailnet: managed.tailnet, names: [] });
   await removeFinalizer(deps, managed);
@@ -247,7 +247,7 @@ export function createReconciler<Resource>(deps: ReconcilerDeps, pass: Reconcile
       const refusal = await refusalOf(deps, managed, claim, pass.isTrusted === true);
       if (refusal !== undefined) {
         const { reason, message } = refusal;
-        await warn(deps, managed, { reason: `${kind.kind}${reason}`, message });
+        await deps.events.warn(managed, { reason: `${kind.kind}${reason}`, message });
         await pass.notReady(resource, reason, message);
         return REFUSED_RETRY_MS;
       }
@@ -307,25 +307,10 @@ async function refusalOf(
   return taken === undefined ? undefined : { reason: 'NameTaken', message: taken };
 }
 
-/** The resource that an event or a status belongs to. */
-export interface EventTarget {
-  readonly kind: ResourceKind;
-  readonly metadata: Pick<Managed['metadata'], 'namespace' | 'name' | 'uid'>;
-}
-
 /** Parses `<name>` or `<namespace>/<name>`. */
 function referenceOf(name: string): ObjectReference {
   const [first = '', second] = name.split('/');
   return second === undefined ? { name: first } : { namespace: first, name: second };
-}
-
-/** Emits an event about the resource. */
-export function warn(
-  { events }: Pick<ReconcilerDeps, 'events'>,
-  { kind, metadata: { namespace, name, uid } }: EventTarget,
-  { reason, message }: { readonly reason: string; readonly message: string },
-): Promise<void> {
-  return events.record({ kind, namespace, name, uid }, { type: 'Warning', reason, message });
 }
 
 /**
@@ -343,11 +328,11 @@ export async function warnOfAll(
   target: EventTarget,
   problems: readonly { readonly reason: string; readonly message: string }[],
 ): Promise<void> {
-  for (const problem of problems.slice(0, MAX_EVENTS)) await warn(deps, target, problem);
+  for (const problem of problems.slice(0, MAX_EVENTS)) await deps.events.warn(target, problem);
   const [first, ...others] = problems.slice(MAX_EVENTS);
   if (first === undefined) return;
   const message = `${first.message}; and ${others.length} more problems`;
-  await warn(deps, target, { reason: first.reason, message });
+  await deps.events.warn(target, { reason: first.reason, message });
 }
 
 /**
@@ -417,7 +402,7 @@ async function reportFailure(
   const conflict = error instanceof KubeRefusal && error.conflict;
   const reason = conflict ? 'Creating' : 'CreationFailed';
   const message = `${conflict ? 'optimistic lock error, retrying' : `failed creating ${kind}`}: ${errorText(error)}`;
-  if (!conflict) await warn(deps, managed, { reason: `${kind}${reason}`, message });
+  if (!conflict) await deps.events.warn(managed, { reason: `${kind}${reason}`, message });
   try {
     await notReady(reason, message);
   } catch (statusError) {
