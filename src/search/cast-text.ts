@@ -24,7 +24,7 @@ export interface CastTextOptions {
   readonly budget?: WorkBudget;
 }
 
-/** Maximum length of a line, in characters. Longer lines are not asciicast events. */
+/** Maximum length of a line, in characters. Longer lines are skipped and count as damaged. */
 const MAX_LINE = 64 * 1024 ** 2;
 
 /** Reader of one recording. */

@@ -251,7 +251,10 @@ function compileRule(rule: WatchedRule) {
   };
 }
 
-/** The words of a moment and its names. The words in the rows and the command are extracted on first use. */
+/**
+ * The words of a moment, and of the names of its session. The words in the rows and the command are extracted on first
+ * use.
+ */
 class MomentWords {
   readonly moment: Moment;
   readonly #inNames: readonly Token[];

@@ -1,7 +1,7 @@
 /** For a query without results, creates similar queries. Pure. */
 import { parseQuery, printQuery, QueryError, type Query } from './query.ts';
 
-/** Returns the parts of a query. Each part can be removed on its own. */
+/** Returns the parts of a query. Each part can be removed separately. */
 export function partsOf({ clauses }: Query): readonly string[] {
   return clauses.map((clause) => printQuery({ clauses: [clause] }));
 }

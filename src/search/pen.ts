@@ -84,7 +84,7 @@ function takeAll(before: PenState, parameters: string): PenState {
 /**
  * Reads a colour as the emulator does: `38;5;n`, `38;2;r;g;b`, `38:5:n`, `38:2::r:g:b`, and mixtures such as `38;5:n`.
  *
- * @returns the colour; `more` is the number of its parameters after the first one
+ * @returns the colour; `more` is the number of its parameters after the first parameter
  */
 function readColour(codes: readonly { readonly code: number; readonly subparameters: readonly number[] }[]): {
   readonly colour: number | undefined;

@@ -468,7 +468,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     if (width === 0) return;
     const character = screen.row(screen.y).characterAt(screen.x - width);
     if (character === '') return;
-    // Limit the repetitions: after two screens full of the same character, further ones do not change the screen.
+    // Limit the repetitions: after two screens full of the same character, further characters do not change the screen.
     const most = 2 * screen.columns * screen.rows;
     const perRow = Math.max(1, Math.floor(screen.columns / width));
     const times = count <= most ? count : most + ((count - most) % perRow);

@@ -106,7 +106,7 @@ export function guessCommand(screen: Screen): string | undefined {
   let first = screen.y;
   while (first > 0 && screen.row(first).wrapped && screen.y - first < MAX_COMMAND_ROWS) first -= 1;
   // A user types a command some time after the prompt appeared. If both appeared at the same time, a program printed
-  // them, and this is no prompt.
+  // them, and the text is not a prompt.
   if (!(screen.row(first).firstAt < screen.row(screen.y).changedAt)) return undefined;
   screen.budget.spent += (screen.y - first + 1) * screen.columns;
   let text = '';

@@ -109,8 +109,9 @@ function keepCursor(terminal: Controlled, save: boolean): void {
 const MAX_COPIED = 128;
 
 /**
- * DECCRA copies a rectangle of the screen. Neither the player nor the transcript executes it. A program may write
- * a text with small copies, so they are read as text. Large copies are ignored, because programs use them to scroll.
+ * DECCRA copies a rectangle of the screen. Neither the player nor the transcript executes it. A program may write a
+ * text with small copies, so small copies are read as text. Large copies are ignored, because programs use them to
+ * scroll.
  */
 const copyRectangle: Sequence = ({ screen, written }, parameters) => {
   const last = (index: number, most: number): number => Math.min(parameters[index] ?? most, most) || most;

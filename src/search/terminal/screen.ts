@@ -413,7 +413,9 @@ export class Screen {
     for (let y = 0; y < this.rows; y += 1) this.#keeper.leaving(y);
   }
 
-  /** Creates a buffer. The alternate buffer is created on first use, because most sessions never need it. */
+  /**
+   * Creates a buffer. The rows of the alternate buffer are created on first use, because most sessions never need them.
+   */
   #createBuffer(made?: ScreenRow[]): Buffer {
     const { columns, rows } = this;
     this.budget.spent += made === undefined ? rows * columns : columns;
