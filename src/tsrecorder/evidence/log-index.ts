@@ -156,10 +156,10 @@ function addEvent(index: Index, at: TimedPlace, event: LogEvent, signed: boolean
       addFirst(index.documents, event.name, { ...at, bytes: event.bytes, sha256: event.sha256 }, signed);
       break;
     case 'removed':
-      addRemoval(index, at, event, signed);
+      addRemoval(index.removals, event.recording, at, signed);
       break;
     case 'documentRemoved':
-      if (signed) addTo(index.documentRemovals, event.name, at);
+      addRemoval(index.documentRemovals, event.name, at, signed);
       break;
     case 'durable':
     case 'held':
@@ -173,14 +173,9 @@ function addEvent(index: Index, at: TimedPlace, event: LogEvent, signed: boolean
   }
 }
 
-/** Ignores unsigned removals. An attacker could forge such an entry to justify a missing recording. */
-function addRemoval(
-  index: Index,
-  at: TimedPlace,
-  event: Extract<LogEvent, { kind: 'removed' }>,
-  signed: boolean,
-): void {
-  if (signed && event.reason !== 'unverified') addTo(index.removals, event.recording, at);
+/** Ignores unsigned removals. An attacker could forge such an entry to justify a missing object. */
+function addRemoval<T>(removals: Map<string, T[]>, name: string, at: T, signed: boolean): void {
+  if (signed) addTo(removals, name, at);
 }
 
 /**

@@ -133,7 +133,7 @@ function createStoreMetrics({ counter, labelled, gauge }: MetricMakers) {
       'tailcast_recorder_removed_total',
       'Recordings that the retention policy removed, by reason.',
       'reason',
-      ['age', 'quota'],
+      ['age', 'quota', 'unverified'],
     ),
     retentionFailures: counter(
       'tailcast_recorder_retention_failures_total',

@@ -19,7 +19,7 @@ import {
 import type { SessionEvidence } from '../evidence/session-evidence.ts';
 import { forgetReview } from '../evidence/reviews.ts';
 import { keysById, type PublicKey } from '../evidence/signing-key.ts';
-import { batchPrefix, batchTime } from '../evidence/signed-batch.ts';
+import { batchPrefix, batchTime, MAX_BATCH_BYTES, readBatch } from '../evidence/signed-batch.ts';
 import { readSessions, readSignedSidecar } from '../evidence/signed-recording.ts';
 import { parseSignedSidecar } from '../evidence/signed-sidecar.ts';
 import { createDescriber } from '../library/describe-stored.ts';
@@ -60,6 +60,10 @@ const MAX_ARCHIVE_EXTRA = 4096;
 
 const UNPROVEN_HOLD =
   'a recording is kept because its hold has no signed statement: sign a hold or a release with tailcast retention';
+const REMOVED_UNVERIFIED =
+  'recordings without a trusted signature were removed; the evidence log has no entries about their removal';
+const REMOVED_UNVERIFIED_EVENTS =
+  'batches of events without a trusted signature were removed; the evidence log has no entries about their removal';
 const OVER_QUOTA =
   'new sessions are refused: recordings that are held or younger than --min-retention-days exceed ' +
   '--max-store-bytes; release holds or raise the limit';
@@ -317,25 +321,34 @@ export async function applyRetention(
   );
   const remove: PlannedRemoval[] = [];
   try {
-    await removeRecordings(options, plan.remove, holds, signal, remove);
+    await removeRecordings(options, findUsers, plan.remove, holds, signal, remove);
     await removeAlertMarks(store, new Set(remove.map(({ id }) => id)), nowMs() - NEVER_STORED_MS);
     if (policy.maxAgeMs !== undefined) await removeEvents(options, nowMs() - policy.maxAgeMs);
   } finally {
     options.onApplied({ ...plan, remove });
-    if (remove.length > 0) options.log.info({ recordings: remove.length }, 'recordings removed by retention');
+    reportRemoved(options.log, remove);
   }
   return { ...plan, remove };
+}
+
+function reportRemoved(log: Logger, removed: readonly PlannedRemoval[]): void {
+  if (removed.length > 0) log.info({ recordings: removed.length }, 'recordings removed by retention');
+  const unverified = removed.filter(({ reason }) => reason === 'unverified').map(({ id }) => id);
+  if (unverified.length > 0)
+    log.warn({ recordings: unverified.length, first: unverified.slice(0, MAX_REPORTED) }, REMOVED_UNVERIFIED);
 }
 
 /**
  * Removes recordings. Each batch is logged immediately before its removal, so that after a failure, the log contains
  * the removal of few recordings that still exist. Recordings with a new hold are skipped, before and after the batch is
- * logged.
+ * logged. Recordings without a trusted signature get no log entry, because otherwise an attacker with write access to
+ * the store could make the log arbitrarily long.
  *
  * @param removed receives each recording after its removal
  */
 async function removeRecordings(
   { store, evidence, trusted }: RetentionOptions,
+  findUsers: FindUsers,
   planned: readonly PlannedRemoval[],
   { listed }: Holds,
   signal: AbortSignal,
@@ -350,8 +363,13 @@ async function removeRecordings(
     await forEachConcurrent(next, READ_CONCURRENCY, async ({ id }) => {
       if (await isHeld(id)) held.add(id);
     });
-    const batch = next.filter(({ id }) => !held.has(id));
-    await evidence.removing(batch.map(({ id, reason, bytes }) => ({ recording: id, reason, bytes })));
+    const unheld = next.filter(({ id }) => !held.has(id));
+    const users = await findUsers(unheld);
+    const batch = unheld.map((one, at) =>
+      users[at] === undefined ? { ...one, reason: 'unverified' as const } : one,
+    );
+    const signed = batch.filter(({ reason }) => reason !== 'unverified');
+    await evidence.removing(signed.map(({ id, reason, bytes }) => ({ recording: id, reason, bytes })));
     for (const removal of batch) {
       signal.throwIfAborted();
       const { id } = removal;
@@ -442,13 +460,27 @@ async function removeAlertMarks(
   }
 }
 
-/** Removes batches of events that are older than the maximum age of recordings. */
-async function removeEvents({ store, evidence }: RetentionOptions, beforeMs: number): Promise<void> {
+/**
+ * Removes batches of events that are older than the maximum age of recordings. Batches without a trusted signature get
+ * no log entry, like recordings.
+ */
+async function removeEvents(
+  { store, evidence, trusted, log }: RetentionOptions,
+  beforeMs: number,
+): Promise<void> {
   const names = (await store.listDocuments(batchPrefix())).filter((name) => {
     const time = batchTime(name);
     return time !== undefined && Number(time / 1_000_000n) < beforeMs;
   });
   if (names.length === 0) return;
-  await evidence.removingDocuments(names, 'age');
+  const signed: string[] = [];
+  for (const name of names) {
+    const content = await store.readDocument(name, MAX_BATCH_BYTES);
+    if (content !== undefined && readBatch(name, content, trusted).trust.trust === 'verified')
+      signed.push(name);
+  }
+  await evidence.removingDocuments(signed, 'age');
   for (const name of names) await store.removeDocument(name);
+  const unverified = names.length - signed.length;
+  if (unverified > 0) log.warn({ batches: unverified }, REMOVED_UNVERIFIED_EVENTS);
 }

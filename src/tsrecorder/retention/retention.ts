@@ -55,7 +55,7 @@ export type FindUsers = (
 export interface PlannedRemoval extends KeptRecording {
   /**
    * Reason of the removal. `age`: the recording is too old. `quota`: the store exceeds its maximum size. `unverified`:
-   * the store exceeds its maximum size, and the recording has no trusted signature.
+   * one of these reasons, and the recording has no trusted signature.
    */
   readonly reason: 'age' | 'quota' | 'unverified';
 }
