@@ -11,7 +11,7 @@ export interface CastBytes {
 
 /** Number of bytes per read. A seek reads up to this many bytes more than it needs. */
 export const PIECE_BYTES = 256 * 1024;
-/** Maximum length of a line, in characters. Longer lines are skipped, as in the recorder. */
+/** Maximum length of a line, in characters. Longer lines are truncated, so they count as damaged. */
 const MAX_LINE_LENGTH = 64 * 1024 * 1024;
 
 export type CastLines = ReturnType<typeof readCastLines>;

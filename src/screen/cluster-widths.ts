@@ -9,7 +9,7 @@ const CLUSTERS: readonly Cluster[] = Object.values(CLUSTER);
 
 /**
  * NOTE: the emulator stores the state after each character as bits. Bit 0 is set if the character was joined to the
- * previous one, bits 1 and 2 are the width, and the higher bits are the state of the grapheme cluster.
+ * previous character, bits 1 and 2 are the width, and the higher bits are the state of the grapheme cluster.
  */
 function stateOf(cluster: Cluster, width: number, isJoined: boolean): number {
   return (cluster << 3) | (width << 1) | (isJoined ? 1 : 0);

@@ -328,7 +328,8 @@ export class Playback {
   }
 
   /**
-   * If the terminal has stopped rendering, pauses playback. @param seconds earliest time at which it may have stopped
+   * If the terminal has stopped rendering, pauses playback. @param seconds earliest time at which the terminal may have
+   * stopped
    */
   #noteStop(seconds: number): void {
     if (this.#stoppedAt !== undefined || this.#options.terminal.isStopped !== true) return;

@@ -147,8 +147,8 @@ interface Guard {
 }
 
 /**
- * Catches the errors of the emulator's parser, and ignores all text after the first error. Without this, the error
- * would be thrown in a timer of the emulator: `writeSlices` would never resolve, and the process would exit.
+ * Catches the errors of the emulator's parser, and ignores all text after the first error. Without this guard, the
+ * error would be thrown in a timer of the emulator: `writeSlices` would never resolve, and the process would exit.
  *
  * @throws Error if this version of the emulator lacks the parser
  */
@@ -212,7 +212,9 @@ function isInnerRows(value: unknown): value is InnerRows {
   return typeof value === 'object' && value !== null && 'get' in value && 'length' in value;
 }
 
-/** Writes text in slices, because the emulator can yield between them. Resolves when it has parsed all slices. */
+/**
+ * Writes text in slices, because the emulator can yield between them. Resolves when the emulator has parsed all slices.
+ */
 function writeSlices(
   emulator: Emulator,
   charge: (text: string) => void,
