@@ -1,6 +1,7 @@
 /**
- * Plays a cast once, at full speed, and collects keyframes and timeline marks for the player (`screen/play-index`).
- * Runs in a separate thread, because the terminal emulator takes about a second of CPU time for 20 MB.
+ * Plays a cast once, at full speed, and collects keyframes and timeline marks for the player (`screen/play-index`). The
+ * recorder runs this module in a separate thread, because the terminal emulator takes about a second of CPU time for 20
+ * MB.
  */
 import { createActivity, PLAY_INDEX_VERSION } from '../screen/play-index.ts';
 import type { KeyframeEntry, PlayIndex, PlayMark } from '../screen/play-index.ts';

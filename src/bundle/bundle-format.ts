@@ -35,7 +35,7 @@ export interface BundleManifest {
   readonly madeAt: string;
   /**
    * Number of uploads of the session. A session with several uploads cannot be verified, because the bundle contains
-   * only the sidecar of the first one.
+   * only the sidecar of the first upload.
    */
   readonly parts: number;
   /** The files of the bundle. */
