@@ -11,7 +11,7 @@ import { parseRoute, type Route } from './route.ts';
 import { SettingsMenu } from './settings-menu.tsx';
 import { WithPlayerViews } from './with-player-views.tsx';
 
-/** Delay of the script with the player, in milliseconds. */
+/** Delay after which the page loads the script with the player, in milliseconds. */
 const PLAYER_DELAY_MS = 1000;
 
 /** Shows the view that the address of the page selects, and changes the view when the address changes. */

@@ -1,4 +1,4 @@
-/** Two recordings side by side. They play with one shared clock, or each with its own. */
+/** Two recordings side by side. The recordings play with one shared clock, or each with its own clock. */
 import { Link2, Link2Off, Pause, Play } from 'lucide';
 import type { JSX } from 'preact';
 import { useContext, useEffect, useState } from 'preact/hooks';
@@ -81,7 +81,7 @@ function Comparison({
       if (isPlaying) playback?.pause();
       else playback?.play();
   };
-  /** Seeks both recordings if they share a clock, otherwise only the given one. */
+  /** Seeks both recordings if they share a clock, otherwise only the given recording. */
   const seek = (seconds: number, playback: Playback | undefined): void => {
     for (const each of isOneClock ? playbacks : [playback]) void each?.seek(seconds);
   };

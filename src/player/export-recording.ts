@@ -56,7 +56,7 @@ function sourcesOf(ask: Ask, recording: ListedRecording, signal: AbortSignal): B
   };
 }
 
-/** Returns undefined for 404. */
+/** Requests a document of a recording. Returns undefined for status 404. */
 async function found(ask: Ask, path: string, signal: AbortSignal): Promise<Response | undefined> {
   for (;;) {
     const response = await answerOf(ask, path, signal);

@@ -16,7 +16,9 @@ export interface FirstRequests {
    * sends no requests.
    */
   readonly askFirst: (route: Route, isHidden: boolean) => void;
-  /** Sends a request. Uses each response to a first request once instead. */
+  /**
+   * Sends a request. If an equal first request was sent, returns its response instead; each such response is used once.
+   */
   readonly ask: Ask;
 }
 
@@ -44,7 +46,7 @@ export function createFirstRequests(send: Ask): FirstRequests {
     response.catch(() => undefined);
     const first = { response, gone };
     unused.set(key, first);
-    // a later view needs a current response
+    // discard an unused response, because a later view needs a current response
     setTimeout(() => {
       if (unused.get(key) !== first) return;
       unused.delete(key);

@@ -70,7 +70,7 @@ export function keyLabel(key: string): string {
   return NAMES[key] ?? key;
 }
 
-/** Help for keyboard shortcuts. Escape closes it. */
+/** Help for keyboard shortcuts. Escape closes the help. */
 export function KeyHelp({
   actions,
   onClose,

@@ -20,7 +20,7 @@ export interface ListColumn {
   readonly class?: string;
   /**
    * Sort orders of the column. A click on the title selects the first order or, if the list already has the first
-   * order, the second one.
+   * order, the second order.
    */
   readonly sorts?: readonly [ListSort, ListSort];
   readonly cell: (recording: Listed, zone: Zone) => ComponentChildren;
@@ -123,7 +123,7 @@ export function useHiddenColumns(): [ReadonlySet<string>, (hidden: ReadonlySet<s
   ];
 }
 
-/** Hides a visible column, or shows a hidden one. */
+/** Hides a visible column, or shows a hidden column. */
 export function hiddenColumns(hidden: ReadonlySet<string>, name: string): ReadonlySet<string> {
   const changed = new Set(hidden);
   if (!changed.delete(name)) changed.add(name);

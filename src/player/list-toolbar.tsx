@@ -1,4 +1,4 @@
-/** Line above the list: number of recordings, and actions for the selected ones. */
+/** Line above the list: number of recordings, and actions for the selected recordings. */
 import { Columns2, FileDown, Package, X } from 'lucide';
 import type { JSX } from 'preact';
 import { useContext, useState } from 'preact/hooks';
@@ -97,7 +97,7 @@ const CSV_FIELDS: readonly (readonly [
   ['bytes', ({ bytes }) => bytes],
 ];
 
-/** Saves the selected rows, or all loaded rows if none is selected. */
+/** Saves the selected rows, or all loaded rows if no row is selected. */
 function saveCsv(chosen: readonly Listed[], all: readonly Listed[]): void {
   const rows = (chosen.length > 0 ? chosen : all).map((recording) =>
     CSV_FIELDS.map(([, value]) => csvValue(String(value(recording) ?? ''))).join(','),

@@ -25,7 +25,7 @@ const MAX_OFFERED = 200;
 /** Distance from the end of the list at which the next page is requested. */
 const END_NEAR = '3000px 0px';
 
-/** The archive: search field, then recordings with their matches, newest first. */
+/** The list of recordings: search field, then recordings with their matches, newest first. */
 export function ListView({
   filter,
   query,
@@ -198,8 +198,8 @@ function Narrowing({
 
 /**
  * Loads more rows before the user scrolls to the end of the list. The hook does not extend a short list automatically:
- * for a filter with few matches, the recorder would then read the complete archive. A button loads more rows without
- * scrolling.
+ * for a filter with few matches, the recorder would then read all recordings of the store. A button loads more rows
+ * without scrolling.
  *
  * @returns a ref for the element at the end
  */

@@ -30,7 +30,7 @@ export interface LiveScreenProps {
   readonly recording: ListedRecording;
   /**
    * Called when the viewer wants to look back; `seconds` is the current length of the session. If undefined, the view
-   * has no button for this.
+   * has no button to look back.
    */
   readonly onLookBack?: (seconds: number) => void;
   /** True if the view is paused: the screen does not change until the view resumes with the newest output. */

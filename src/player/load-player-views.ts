@@ -1,4 +1,4 @@
-/** Loads the script of the views with a terminal. The list does not need it. */
+/** Loads the script of the views with a terminal. The list does not need this script. */
 import type * as views from './player-views.ts';
 import { ScriptError } from './script-error.ts';
 

@@ -78,7 +78,7 @@ const VERDICTS: Readonly<Record<BundleCheck['verdict'], string>> = {
   unable: 'This browser cannot check the signature of this file.',
 };
 
-/** Result of a check in this browser. It does not depend on the recorder's result at the time of the export. */
+/** Result of a check in this browser. The result does not depend on the recorder's result at the time of the export. */
 function Check({
   found,
   asked,

@@ -13,7 +13,7 @@ import { Recorder } from './recorder-context.ts';
 
 const NOTHING: Control = { mayGive: false, isModerated: false };
 
-/** Button for a moderator: while it is on and this page is open, the moderated session runs. */
+/** Button for a moderator. The moderated session runs while the button is on and this page is open. */
 function WatchButton({ id }: { readonly id: string }): JSX.Element {
   const { ask } = useContext(Recorder);
   const [isWatching, setIsWatching] = useState(false);

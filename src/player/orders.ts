@@ -19,7 +19,7 @@ export async function readControl(ask: Ask, id: string, signal: AbortSignal): Pr
   return { mayGive: found['mayGive'] === true, isModerated: found['isModerated'] === true };
 }
 
-/** Sends an order. Resolves after the gateway of the session has confirmed the session order. */
+/** Sends an order. Resolves after the gateway of the session has confirmed the order. */
 export async function giveOrder(ask: Ask, id: string, action: OrderAction, reason: string): Promise<void> {
   const { signal } = new AbortController();
   const path = bytesAt(id, `orders/${action}?${new URLSearchParams({ reason }).toString()}`);

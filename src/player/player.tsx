@@ -300,7 +300,7 @@ interface SideChoice {
 
 /**
  * State of the panel: the selected tab and the matches in the transcript. The tab is a stored preference, so the next
- * recording opens with it.
+ * recording opens with the same tab.
  */
 function useSideChoice(sought: string): SideChoice {
   const [preferred, prefer] = usePreference('side');

@@ -11,8 +11,8 @@ interface Pointed {
 }
 
 /**
- * Time after which a preview is loaded, in milliseconds. Each preview creates an entry in the access log, so a pointer
- * that only passes must not load a preview.
+ * Time after which a preview is loaded, in milliseconds. Each preview causes an access event, so a pointer that only
+ * passes must not load a preview.
  */
 const DWELL_MS = 500;
 const PREVIEW_HEIGHT = 190;

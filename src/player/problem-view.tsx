@@ -57,7 +57,7 @@ const HELP =
 
 /**
  * Text of the list for a viewer without a matching rule. The text is the same whether or not the store has recordings,
- * so that it does not reveal this.
+ * so that it does not reveal whether recordings exist.
  */
 export function NoRule({ viewer }: { readonly viewer: string }): JSX.Element {
   return (

@@ -1,6 +1,6 @@
 /**
- * Rows of a list of any length. Only chunks near the visible area are in the page; spacers replace the others, so that
- * the page stays fast.
+ * Rows of a list of any length. Only chunks near the visible area are in the page; spacers replace the other chunks, so
+ * that the page stays fast.
  */
 import type { JSX, RefObject } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
@@ -168,7 +168,7 @@ function SelectBox({
   );
 }
 
-/** Title of a column, with a button if the recorder can sort by it. */
+/** Title of a column, with a button if the recorder can sort by this column. */
 function ColumnTitle({
   column: { title, sorts, class: name },
   sort,

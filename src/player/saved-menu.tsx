@@ -1,4 +1,4 @@
-/** Menu with saved searches: shared and personal ones on the recorder, and those of this browser. */
+/** Menu with saved searches: shared and personal searches on the recorder, and searches of this browser. */
 import { Bookmark } from 'lucide';
 import type { JSX } from 'preact';
 import { useContext, useState } from 'preact/hooks';

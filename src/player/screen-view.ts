@@ -197,8 +197,8 @@ function placeAt(row: HTMLElement, at: number): readonly [node: Text | undefined
 }
 
 /**
- * Returns the width of a cell in pixels. It is measured for each font size, because browsers round the sizes of glyphs.
- * A width that is scaled from another font size is wrong by up to 3 pixels in 140 columns.
+ * Returns the width of a cell in pixels. The width is measured for each font size, because browsers round the sizes of
+ * glyphs. A width that is scaled from another font size is wrong by up to 3 pixels in 140 columns.
  *
  * @param font size of the font, in pixels
  */

@@ -139,7 +139,7 @@ function problemOf(read: ReadQuery): Typed['problem'] {
   return read.problem === undefined ? undefined : read;
 }
 
-/** Each part of the query as a chip. A click, Enter, Delete or Backspace removes it. */
+/** Each part of the query as a chip. A click, Enter, Delete or Backspace removes the part. */
 function Chips({
   parts,
   without,

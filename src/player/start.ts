@@ -4,7 +4,7 @@ import { loadPlayerViews } from './load-player-views.ts';
 import { parseRoute } from './route.ts';
 
 const { ask, askFirst } = createFirstRequests((path, options) => fetch(path, options));
-// `main.tsx` explains why this code runs after the evaluation of the script. It still runs before the rendering.
+// `main.tsx` explains why this code runs after the evaluation of the script. The code still runs before the rendering.
 queueMicrotask(() => {
   const route = parseRoute(location.hash);
   askFirst(route, document.hidden);

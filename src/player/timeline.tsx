@@ -155,7 +155,7 @@ function markText({ kind, text, at }: TimelineMark): string {
   return `${clockText(at)} ${MARK_WORDS[kind]} ${text}`;
 }
 
-/** Returns the position of the preview at the pointer, such that it stays inside the page. */
+/** Returns the position of the preview at the pointer, such that the preview stays inside the page. */
 function bubbleAt(part: number, whole: number): string {
   return `clamp(9.5rem, ${share(part, whole)}, calc(100% - 9.5rem))`;
 }

@@ -146,7 +146,7 @@ export function createDrawing<State>(
       sinceDrawn += seconds;
       if (!isShown) show(playback.state);
       isShown = true;
-      // each drawing delays the seek
+      // draw rarely during a seek, because each drawing delays the seek
       if (isDrawn || (playback.isSeeking && sinceDrawn < SEEK_DRAW_SECONDS)) return;
       isDrawn = true;
       sinceDrawn = 0;
@@ -237,7 +237,7 @@ export async function followIndex(
   found: (index: PlayIndex) => void,
 ): Promise<void> {
   for (;;) {
-    // without an index the recording still plays
+    // ignore the error, because the recording plays without an index
     const answer = await readPlayIndex(ask, id, signal).catch(() => undefined);
     if (signal.aborted) return;
     if (answer === undefined || 'frames' in answer) {

@@ -184,8 +184,9 @@ async function load(
 }
 
 /**
- * Merges the newest page into the list: adds new recordings, updates changed ones and keeps older ones. An unchanged
- * recording keeps the same JavaScript object, and so does an unchanged list, so that neither is rendered again.
+ * Merges the newest page into the list: adds new recordings, updates changed recordings and keeps older recordings. An
+ * unchanged recording keeps the same JavaScript object, and so does an unchanged list, so that neither is rendered
+ * again.
  */
 function merge(old: ListState, page: LoadedPage): ListState {
   const known = new Map(old.recordings.slice(0, 2 * page.recordings.length).map((each) => [each.id, each]));

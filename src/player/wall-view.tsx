@@ -194,7 +194,7 @@ function useSessions(text: string, isPaused: boolean): Sessions {
   return state;
 }
 
-/** Visible sessions keep their position. New sessions replace stopped ones. */
+/** Visible sessions keep their position. New sessions replace stopped sessions. */
 function merge(shown: readonly Shown[], running: readonly ListedRecording[]): readonly Shown[] {
   const now = new Set(running.map(({ id }) => id));
   const known = new Set(shown.map(({ recording }) => recording.id));
