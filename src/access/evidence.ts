@@ -1,4 +1,4 @@
-/** Stores the steps of access requests as events in the signed log of a recorder. */
+/** Encodes the steps of access requests as events, which a recorder stores in its signed log. */
 import { encodeAccessEvent } from '../wire/recorder-api/access-event.ts';
 import type { AccessStep } from './requests.ts';
 

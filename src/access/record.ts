@@ -16,7 +16,7 @@ const PERSON = z.strictObject({
   name: z.string(),
   nodeId: z.string(),
   node: z.string(),
-  /** Numeric id of a user. */
+  /** Numeric id of a user; empty for a tagged node. */
   userId: z.string(),
 });
 /** A caller, as known at the time of the request or decision. */

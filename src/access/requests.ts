@@ -79,7 +79,7 @@ type WantedAccess = Pick<Petition, 'identity' | 'ask' | 'cluster'>;
 export type AccessVerdict = AccessDecision['verdict'];
 
 const DEFAULT_DURATION_MS = 3_600_000;
-/** Time for decisions. */
+/** Time for which approvers can decide about a new request, in milliseconds. */
 const PENDING_MS = 86_400_000;
 /** Maximum number of pending AccessRequest objects of one person. */
 const MAX_PENDING_PER_PERSON = 20;
@@ -114,7 +114,7 @@ export class AccessRequests implements Elevations {
     deps.signal.addEventListener('abort', () => clearInterval(timer), { once: true });
   }
 
-  /** Milliseconds since 1970. */
+  /** Current time, in milliseconds since 1970. */
   get nowMs(): number {
     return this.#deps.unixMs();
   }

@@ -8,7 +8,7 @@ import {
 } from '../tailnet/access-rules.ts';
 import { mayBeSamePerson, type AccessRecord, type AccessDecision, type Person } from './record.ts';
 
-/** Access that a record describes. */
+/** Returns the access that a record describes. */
 export function accessOf({ groups, user, writes }: AccessRecord): Ask {
   return { groups, user: user === '' ? undefined : user, writes };
 }

@@ -49,8 +49,8 @@ export interface UpstreamHeadersRequest {
   readonly host: string;
   readonly identity: UpstreamIdentity;
   /**
-   * `Audit-ID` of the gateway. If absent, the API server generates one. In `auth` mode, an id of the client
-   * is never forwarded.
+   * Value of the `Audit-ID` header that the gateway sets. If absent, the API server generates an id. In `auth` mode, an
+   * id of the client is never forwarded.
    */
   readonly auditId?: string | undefined;
   /**

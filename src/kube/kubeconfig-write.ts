@@ -13,7 +13,7 @@ import { errorReason, ifPresent, isSystemError, TailcastError } from '../errors.
 export interface KubeconfigEntry {
   /** Name of the cluster and of the context. */
   readonly name: string;
-  /** `https://…` */
+  /** URL of the API server: `https://…`. */
   readonly server: string;
   /** PEM of the CA that issued the server's certificate; undefined if the OS trusts this CA. */
   readonly caPem?: string | undefined;

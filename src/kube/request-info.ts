@@ -23,7 +23,7 @@ export interface RequestInfo {
   readonly verb: string;
   /** Prefix that selects a cluster: `/clusters/<name>`, `/k8s/clusters/<id>`, or the empty string. */
   readonly clusterPrefix: string;
-  /** `api` or `apis`. */
+  /** First path segment: `api` or `apis`. Empty for other paths. */
   readonly apiPrefix: string;
   readonly apiGroup: string;
   readonly apiVersion: string;
@@ -33,7 +33,10 @@ export interface RequestInfo {
   readonly name: string;
   /** Resource, name, subresource and further segments. */
   readonly parts: readonly string[];
-  /** First value of the query parameter, as received. Set only for list, watch and deletecollection. */
+  /**
+   * First values of the query parameters `fieldSelector` and `labelSelector`, decoded. Set only for list, watch and
+   * deletecollection.
+   */
   readonly fieldSelector: string;
   readonly labelSelector: string;
 }

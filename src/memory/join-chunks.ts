@@ -10,7 +10,7 @@ const BLOCK_BYTES = 4096;
  * chunks to a paused stream until its window is full. Without copying, a mebibyte in chunks of one byte would need over
  * 100 MB.
  *
- * Use this only for streams that are read by 'data' events, with `pause` and `resume`.
+ * Use this function only for streams that are read by 'data' events, with `pause` and `resume`.
  */
 export function joinSmallChunks(stream: Readable): void {
   const push = stream.push.bind(stream);

@@ -1,10 +1,9 @@
 /**
- * A limit in bytes that all users share, such as the memory or the disk for pending output. One user
- * may have at most as many bytes as are then still free. The same rule applies to the slots of `KeyedCounter.hasShare`:
+ * A limit in bytes that all users share, such as the memory or the disk for pending output. One user may use at most as
+ * many bytes as stay free for all users. The same rule applies to the slots of `KeyedCounter.hasShare`:
  *
  * ```
- *   │ 1/2 of the limit   │ 1/4      │ 1/8 │ …
- *   │ a user, at most    │ a second │     │ further users
+ *   │ 1/2 of the limit   │ 1/4      │ 1/8 │ … │ a user, at most    │ a second │     │ further users
  * ```
  *
  * A single user therefore gets at most half of the limit, and each further user gets at most half of the free bytes. A
