@@ -40,7 +40,7 @@ import type { ServiceAnswer, Upstreams } from './upstreams.ts';
 export type RequestOutcome = 'served' | 'redirected' | 'refused' | 'unreachable' | 'broken' | 'overloaded';
 
 export interface IngressServerOptions {
-  /** Undefined until the table is loaded. */
+  /** Returns the current table; undefined until a table is loaded. */
   readonly table: () => IngressTable | undefined;
   readonly identities: IdentitySource;
   readonly upstreams: Upstreams;

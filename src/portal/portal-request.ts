@@ -35,7 +35,7 @@ export class PortalRequest {
    * True while a request is relayed to a recorder. During this time, the relay is responsible for the access-log entry.
    */
   isRelayed = false;
-  /** The result of the gate. */
+  /** Caller that the gate has identified; undefined before that. */
   caller: Caller | undefined;
   readonly #response: ServerResponse | Http2ServerResponse;
   readonly #problem: TailcastError | undefined;
@@ -73,7 +73,7 @@ export class PortalRequest {
     this.account.longRunning = true;
     const over = new AbortController();
     this.signal = over.signal;
-    response.on('error', () => {}); // 'close' follows
+    response.on('error', () => {}); // a 'close' event follows
     response.once('close', () => {
       over.abort(new Error('the client left'));
       if (!this.isRelayed) this.account.close();

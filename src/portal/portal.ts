@@ -1,15 +1,15 @@
 /**
  * The gateway's portal: shows recordings under the hostname that kubeconfigs already contain.
  *
- * ```
- * browser ─► listener ─► front ─► portal ─┬─ page and its files: from disk
- *                                         ├─ data ─────────► recorder (GET), body streamed
- *                                         └─ live ─────────► recorder (WebSocket), bytes relayed
+ * ``` browser ─► listener ─► front ─► portal ─┬─ page and its files: from disk
+ *                                         ├─ data ─────────► recorder (GET), body streamed └─ live ─────────► recorder
+ *                                         (WebSocket), bytes relayed
  * ```
  *
- * The gateway's front server (`proxy/front`) passes requests of known peers to this module. The module parses each
- * target once (`kube/canonical-target`) and rejects every target that is not canonical. Only then does Fastify's router
- * see the request (`application`). The recorder gets the viewer's name, decides about access, and logs the access.
+ * The gateway's front server (`proxy/front`) passes requests below `/-/recordings` to this module. The module parses
+ * each target once (`kube/canonical-target`) and rejects every target that is not canonical. Only then does Fastify's
+ * router see the request (`application`). The recorder gets the viewer's name, decides about access, and logs the
+ * access.
  */
 import { ServerResponse, type IncomingMessage } from 'node:http';
 import type { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
@@ -53,7 +53,7 @@ interface Router {
   ): void;
 }
 
-/** One per gateway. */
+/** Creates the portal of a gateway. */
 export function createPortal(deps: PortalDeps): OwnService {
   const { stallMs, ...limits }: PortalLimits = { ...PORTAL_LIMITS, ...deps.limits };
   const places = createPlaces(limits);

@@ -1,8 +1,7 @@
 /**
- * The portal's path to the recorders' read API: `@fastify/http-proxy`, with its defaults disabled (ADR 9).
+ * Forwards requests to the read API of recorders with `@fastify/http-proxy`, whose defaults are disabled (ADR 9).
  *
- * ```
- * GET ─► proxyRequest ─┬─ reply.from ─► recorder 1: silent, broken, or does not accept the named viewer
+ * ``` GET ─► proxyRequest ─┬─ reply.from ─► recorder 1: silent, broken, or does not accept the named viewer
  *                      └─ reply.from ─► recorder 2 ─► body, as fast as the client reads it
  * ```
  *
@@ -168,7 +167,7 @@ class DialledAgent extends Agent {
 interface Context {
   readonly deps: RecorderProxyDeps;
   readonly dialled: DialledAgent;
-  /** The registered options. */
+  /** Options with which the route was registered. */
   readonly options: ReplyOptions;
 }
 

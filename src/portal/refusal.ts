@@ -1,4 +1,4 @@
-/** Returns the error response: a page if the client accepts HTML, a `metav1.Status` otherwise. */
+/** Creates error responses: a page if the client accepts HTML, a `metav1.Status` otherwise. */
 import { STATUS_CODES } from 'node:http';
 import { errorText, TailcastError } from '../errors.ts';
 import { statusOf } from '../kube/status.ts';
@@ -16,7 +16,7 @@ export interface RefusedRequest {
   readonly method: string;
   /** Path without its query. */
   readonly path: string;
-  /** As received. */
+  /** Headers as received: a flat list of names and values. */
   readonly rawHeaders: readonly string[];
   /** Login or node name of the viewer; undefined before the gateway has admitted the request. */
   readonly viewer: string | undefined;

@@ -19,7 +19,7 @@ import {
 } from '@peculiar/x509';
 
 export interface IssuedPair {
-  /** PKCS #8 */
+  /** Private key in PEM (PKCS #8). */
   readonly keyPem: string;
   readonly certificatePem: string;
 }

@@ -114,9 +114,9 @@ function abortReason(signal: AbortSignal): Error {
 }
 
 /**
- * `POST /localapi/v0/dial` with an upgrade to `ts-dial`. The daemon compares `Connection` case-sensitively. tailscaled
- * responds with 200 and `Dial-Self: true` for an address outside of the tailnet. `openTunnel` rejects in this case,
- * because the tailnet does not protect such a connection.
+ * Opens a tunnel with `POST /localapi/v0/dial` and an upgrade to `ts-dial`. tailscaled compares `Connection`
+ * case-sensitively. tailscaled responds with 200 and `Dial-Self: true` for an address outside of the tailnet.
+ * `openTunnel` rejects in this case, because the tailnet does not protect such a connection.
  */
 export async function openTunnel(
   socketPath: string,

@@ -24,12 +24,18 @@ export class ProxyHeaderError extends Error {
   override readonly name = 'ProxyHeaderError';
 }
 
-/** `\r\n\r\n\0\r\nQUIT\n` */
+/**
+ * First bytes of a version 2 header: `\r
+ * \r
+ * \0\r
+ * QUIT
+ * `.
+ */
 const SIGNATURE = Uint8Array.of(0x0d, 0x0a, 0x0d, 0x0a, 0x00, 0x0d, 0x0a, 0x51, 0x55, 0x49, 0x54, 0x0a);
 const V1_PREFIX = Uint8Array.of(0x50, 0x52, 0x4f, 0x58, 0x59, 0x20); // "PROXY "
 /** Maximum length of a version 1 line in bytes, including CR LF (§2.1). */
 const V1_MAX_BYTES = 107;
-/** Signature, version and command, family and protocol, length. */
+/** Size of the first fields of a version 2 header: signature, version and command, family and protocol, length. */
 const V2_FIXED_BYTES = 16;
 
 const VERSION_2 = 0x20;

@@ -20,7 +20,7 @@ const RECORDER_PORT = 80;
 
 /**
  * Returns the online nodes with one of `tags`, sorted by address, without duplicates. Pure.
- * @param tags `tag:…`
+ * @param tags tags in the form `tag:…`
  */
 export function resolveRecorderTags(
   status: TailnetStatus,
@@ -48,8 +48,8 @@ function nodeCarries(status: TailnetStatus, address: string, tags: readonly stri
 }
 
 /**
- * Uses the daemon's status, which is cached briefly. Every method rejects with a TailcastError `TAILNET_UNAVAILABLE` if
- * the daemon does not respond.
+ * Creates a resolver that uses the status of tailscaled. The status is cached for `maxAgeMs`. Every method rejects with
+ * a TailcastError `TAILNET_UNAVAILABLE` if the daemon does not respond.
  */
 export function createTagResolver(options: {
   readonly localApi: Pick<LocalApi, 'status'>;
@@ -70,7 +70,7 @@ export function createTagResolver(options: {
     refreshAfterMs: maxAgeMs,
     retryAfterMs: 0,
     now,
-    // Never called, because no background reload starts: a cached value becomes unusable before that.
+    // Never called, because no background reload starts: a cached value becomes unusable before a reload is due.
     onBackgroundFailure: () => undefined,
   });
   return {

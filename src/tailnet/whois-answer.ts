@@ -44,7 +44,7 @@ type WhoisBody = z.infer<typeof WHOIS_SCHEMA>;
 
 /**
  * @param json body of `GET /localapi/v0/whois`
- * @param options `allowShared`: accept nodes that were shared into this tailnet from another one
+ * @param options `allowShared`: accept nodes that were shared into this tailnet from another tailnet
  * @throws TailcastError `IDENTITY_UNKNOWN` (no identity), `IDENTITY_MALFORMED` (an unusable identity)
  */
 export function parseWhoisAnswer(json: string, options: { readonly allowShared: boolean }): Identity {
