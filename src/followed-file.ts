@@ -14,7 +14,7 @@ export interface FollowedFile<Content> {
 
 export interface FollowedFileOptions<Content> {
   readonly path: string;
-  /** Setting that names the file. */
+  /** Name of the setting with the path of the file, for error messages. */
   readonly setting: string;
   /** Maximum size of the file, in bytes. */
   readonly maxBytes: number;

@@ -39,7 +39,10 @@ const KEY_NAME = [
   '(?:secret|private|signing|encryption|master|account|preshared|auth|client)',
   '[_-]?key(?:[_-](?:base|data))?',
 ].join('');
-/** @param secrets alternatives */
+/**
+ * Returns the pattern of a rule: text that stays (`keep`), then a secret.
+ * @param secrets alternative patterns of the secret
+ */
 const shape = (keep: string, secrets: string | readonly string[], flags = 'g'): RegExp =>
   new RegExp(`(?<keep>${keep})(?:${[secrets].flat().join('|')})`, flags);
 /** Returns a rule about an option that contains a secret. The rule applies only if the option follows `command`. */

@@ -143,10 +143,10 @@ export function createSecretWork(): SecretWork {
   return { left: 4e6 };
 }
 
-/** The texts of one request need more work than {@link SecretWork} allows. */
+/** Thrown if the texts of one request need more work than {@link SecretWork} allows. */
 export class TooManySecretsError extends Error {}
 
-/** Units of a text, of a rule on a text, and of a match, in addition to one unit per character. */
+/** Units of work for each text, for each rule on a text, and for each match, in addition to one unit per character. */
 const CALL_UNITS = 150;
 
 /** @throws TooManySecretsError if fewer units are left */
@@ -178,7 +178,7 @@ export function showWords(
   work?: SecretWork,
   isInterpreted = words.some((word) => isInterpreter(word, work)),
 ): { words: readonly string[]; hidesCommand: boolean } {
-  // readers of the event cannot distinguish such a word from a replaced one
+  // a word that contains `[secret]` looks like a replaced word in the event
   let hidesCommand = isInterpreted && words.some((word) => word.includes(SECRET));
   const isHidden: IsHidden = (text) => {
     spend(work, CALL_UNITS);

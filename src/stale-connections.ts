@@ -15,7 +15,7 @@ export const SAFE_METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTION
  */
 export const STALE_MS = 50;
 
-/** Call this when a request is sent. The returned function returns true until {@link STALE_MS} have passed. */
+/** Call this function when a request is sent. The returned function returns true until {@link STALE_MS} have passed. */
 export function staleWindow(nowMs: () => number = () => performance.now()): () => boolean {
   const sentAtMs = nowMs();
   return () => nowMs() - sentAtMs <= STALE_MS;

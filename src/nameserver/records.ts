@@ -9,7 +9,10 @@ import { jsonOrUndefined } from '../wire/json-value.ts';
 
 /** Maximum file size, in bytes. A ConfigMap has at most 1 MiB. */
 export const MAX_RECORDS_BYTES = 4 * 1024 ** 2;
-/** Maximum number of addresses of one name per IP family, so that all fit into a response. Others are ignored. */
+/**
+ * Maximum number of addresses of one name per IP family, so that all fit into a response. Further addresses are
+ * ignored.
+ */
 const MAX_ADDRESSES = 256;
 /** Maximum length of a name without the final dot. In messages, such a name has 255 bytes (RFC 1035 §2.3.4). */
 export const MAX_NAME_LENGTH = 253;

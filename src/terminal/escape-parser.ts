@@ -29,7 +29,10 @@ export interface TerminalActions {
    * @param text the same parameters as text, with subparameters.
    */
   csi(name: string, parameters: readonly number[], text: string): void;
-  /** `name`: intermediates and final byte, e.g. `(0`. */
+  /**
+   * An escape sequence.
+   * @param name intermediates and final byte, e.g. `(0`
+   */
   escape(name: string): void;
   /**
    * A complete control string. `text` does not contain the introducer and the terminator, and has at most {@link
@@ -62,7 +65,7 @@ type State =
  * size of the screen.
  */
 const LIMIT = { position: 0, rows: 1, cells: 2, value: 3 } as const;
-/** Limit for each final byte. */
+/** Limit of the parameters for each final byte of a control sequence. */
 const LIMITS = new Uint8Array(0x80);
 for (const final of 'STLM') LIMITS[final.charCodeAt(0)] = LIMIT.rows;
 for (const final of '@PXIZb}~') LIMITS[final.charCodeAt(0)] = LIMIT.cells;
