@@ -1,4 +1,4 @@
-/** Interface of an archive for `ls` and `play`, independent of its storage. */
+/** Interface of an archive: the recordings in a store or at a recorder, as the commands read them. */
 import { hash } from 'node:crypto';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { TailcastError } from '../errors.ts';
@@ -13,7 +13,7 @@ export type ArchiveQuery = Readonly<Record<string, string>>;
 
 /** Functions from which an export reads the data of a recording. */
 export interface ExportSources extends BundleSources {
-  /** Returns a JSON document; undefined if the recording has none. */
+  /** Returns the transcript as a JSON document; undefined if the recording has no transcript. */
   readonly transcript: () => Promise<Uint8Array | undefined>;
 }
 
@@ -24,18 +24,21 @@ export interface ArchivedRecording extends ListedRecording {
 }
 
 export interface Archive {
-  /** Recordings, newest first. Later pages are requested on demand. */
+  /** Yields the recordings, newest first. Requests later pages on demand. */
   list(query: ArchiveQuery): AsyncIterable<ArchivedRecording>;
   /**
-   * Returns the name of the viewer if no viewer rule of the recorder matches this viewer; otherwise undefined. Call it
-   * after `list`.
+   * Returns the name of the viewer if no viewer rule of the recorder matches this viewer; otherwise undefined. Call
+   * this method after `list`.
    */
   noRuleFor?(): string | undefined;
   /** Finds a recording, see {@link findRecording}. */
   find(id: string): Promise<ListedRecording>;
-  /** Lines of the cast. With `follow`, also the new lines of a running session until it stops. */
+  /**
+   * Yields the lines of the cast. With `follow`, also yields the new lines of a running session until the session
+   * stops.
+   */
   lines(recording: ListedRecording, options: { readonly follow: boolean }): AsyncIterable<string>;
-  /** Bytes of the cast, with random access. */
+  /** Returns a reader with random access to the bytes of the cast. */
   bytes(recording: ListedRecording): CastBytes;
   /** Calls `use` with all sources for an export. The recording must be finished. */
   withSources<T>(recording: ListedRecording, use: (sources: ExportSources) => Promise<T>): Promise<T>;

@@ -19,7 +19,7 @@ import { print, printRaw } from './output.ts';
 const DEFAULT_SECONDS = 10;
 
 /**
- * Writes a new file after the clip is complete. If the file already exists, this is an error.
+ * Writes a new file after the clip is complete. Fails if the file already exists.
  *
  * @param id an id or its prefix, `latest`, or the path of a `.cast` file
  * @throws TailcastError `USAGE`, `RECORDING_UNKNOWN`, `RECORDING_MALFORMED`, `RECORDER_UNREACHABLE`

@@ -12,8 +12,8 @@ import { print, printJson, printTable } from './output.ts';
  * Result for one session:
  * - `recorded`: a recording of this session exists
  * - `unrecorded`: the session came through a gateway and could have been recorded, but has no recording
- * - `direct`: the audit log does not show that the session came through a gateway; it came directly, or through a
- *   gateway without `auditExtras`
+ * - `direct`: the audit log does not show that the session came through a gateway; the session came directly, or
+ *   through a gateway without `auditExtras`
  * - `unrecordable`: the session came through a gateway, but sessions of this kind are never recorded
  *
  * In noauth mode, only the audit ids of recorded sessions show that a session came through a gateway. Every session is
@@ -63,7 +63,7 @@ export interface UntiedRecording extends Omit<RecordedSession, 'isImpersonated'>
  * audit extra. A recording contains it as `connectionID`. An audit id proves little, because clients can send audit ids
  * and the API server accepts them. The recording must therefore also have the same target. If the gateway impersonated
  * the user, the recording must have the same user. If several sessions have the id of a recording, the recording covers
- * only the first one, because a client cannot send an id before the recorded session has used it. Pure.
+ * only the first of these sessions, because a client cannot send an id before the recorded session has used it. Pure.
  */
 export function compareCoverage(
   sessions: Iterable<AuditedSession>,

@@ -69,11 +69,11 @@ function withTrust(recording: Recording): ArchivedRecording {
 }
 
 /**
- * Returns one archive for several stores and recorders. If several of them contain parts of one session, the archive
- * joins the parts into one recording.
+ * Returns one archive for several stores and recorders. If several stores or recorders contain parts of one session,
+ * the archive joins the parts into one recording.
  *
  * @param store one of the stores
- * @param otherSources content of other stores and recorders; a recording in several of them is listed once
+ * @param otherSources content of other stores and recorders; a recording that several sources contain is listed once
  * @param trusted public keys of recorders; an empty list makes all recordings of a store unverified
  */
 export function openJoinedArchive(

@@ -37,7 +37,7 @@ const MAX_PROBLEMS = 20;
 type ExportFormat = (typeof EXPORT_FORMATS)[number];
 
 /**
- * Writes a new file. If the file already exists, this is an error. After an error, no incomplete file remains.
+ * Writes a new file. Fails if the file already exists. After an error, no incomplete file remains.
  *
  * @returns the exit code: 1 if output is missing, otherwise 0
  * @throws TailcastError `USAGE`, `RECORDING_UNKNOWN`, `RECORDER_UNREACHABLE`, `PLAY_INDEX_UNAVAILABLE`

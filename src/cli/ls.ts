@@ -121,7 +121,11 @@ export async function printRecordings(
   await printList(shown, isGiven ? layout : withTrust(withoutResult(layout, shown), shown), nowMs, context);
 }
 
-/** Returns the message for an empty list. `viewer` is defined if no viewer rule of the recorder matches this viewer. */
+/**
+ * Returns the message for an empty list.
+ *
+ * @param viewer name of the viewer, if no viewer rule of the recorder matches this viewer
+ */
 function emptyText(viewer: string | undefined): string {
   if (viewer === undefined) return 'no recording matches\n';
   return `no viewer rule matches ${plain(viewer)}: ask for a rule in --viewers of the recorder\n`;
@@ -144,7 +148,7 @@ function layoutOf(options: Readonly<Record<string, unknown>>, { stdout }: Comman
   return { columns: columnsOf(isShort ? short : options['columns']), isShort };
 }
 
-/** Removes the column `result` on a terminal if it is empty, to save space. */
+/** Removes the column `result` on a terminal if the column is empty, to save space. */
 function withoutResult(layout: Layout, shown: readonly ListedRecording[]): Layout {
   if (!layout.isShort || shown.some(({ result }) => result !== undefined)) return layout;
   return { ...layout, columns: layout.columns.filter(([name]) => name !== 'result') };

@@ -97,7 +97,7 @@ class KeyedPlayer {
     return new KeyedPlayer(options, first);
   }
 
-  /** Undefined for a session without a terminal. */
+  /** Size of the recorded terminal; undefined for a session without a terminal. */
   readonly size: ScreenSize | undefined;
 
   private constructor(options: KeyedPlayOptions, header: string) {
@@ -288,7 +288,7 @@ class KeyedPlayer {
     this.#settle();
   }
 
-  /** Draws all output up to a time, from the start of the recording. */
+  /** Draws the output from the start of the recording up to a time. */
   async #drawAt(seconds: number): Promise<void> {
     this.#isDrawing = true;
     await this.#playback.seek(0);

@@ -256,7 +256,7 @@ async function fileAt(path: string): Promise<CastFile> {
   return file;
 }
 
-/** Output for the terminal, with its due time in seconds after the start of playback. */
+/** Yields the output for the terminal. Each piece has its due time, in seconds after the start of playback. */
 async function* outputs(
   lines: AsyncIterable<string>,
   options: Readonly<Record<string, unknown>> & { readonly from: number },

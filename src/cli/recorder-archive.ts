@@ -81,7 +81,10 @@ export function openRecorderArchive(base: string, signal: AbortSignal): Archive 
 /** Returns functions that read the data of a recording from the read API, for an export. */
 function sourcesAt(base: string, recording: ListedRecording, signal: AbortSignal): ExportSources {
   const path = `recordings/${encodeURIComponent(recording.id)}`;
-  /** Returns undefined for 404. Retries while the recorder prepares the document. */
+  /**
+   * Requests a document of the recording. Returns undefined for status 404. Repeats the request while the recorder
+   * prepares the document.
+   */
   const get = async (name: string, query: ArchiveQuery): Promise<Response | undefined> => {
     for (;;) {
       const response = await optional(requestApi(base, `${path}/${name}`, query, signal));
@@ -145,7 +148,10 @@ const LISTED_PAGE = z.object({ recordings: z.array(LISTED), next: z.string().nul
 const PAGE_SIZE = 500;
 /** Maximum size of the list in a joined archive, in bytes: about 200,000 recordings. The list stays in memory. */
 const MAX_LIST_BYTES = 128 * 1024 * 1024;
-/** Number of bytes that even an empty page counts for, so that the number of pages is limited as well. */
+/**
+ * Minimum number of bytes that a page counts for. Because of this minimum, `MAX_LIST_BYTES` also limits the number of
+ * empty pages.
+ */
 const LEAST_PAGE_BYTES = 4096;
 
 /** Returns the content of a recorder, for a joined archive of several stores and recorders. */

@@ -1,6 +1,6 @@
 /**
  * Returns a function that converts the recorded time of an event to its due time, in seconds after the start of
- * playback. If an event has an earlier time than the previous event, it is due immediately. Pure: no timers.
+ * playback. If an event has an earlier time than the previous event, the event is due immediately. Pure: no timers.
  *
  * @param options.speed factor: 2 plays twice as fast
  * @param options.idleLimitSeconds maximum length of a pause; undefined keeps all pauses

@@ -13,7 +13,7 @@ import {
   type SettingValues,
 } from '../config/settings.ts';
 
-/** Environment variables of the command-line tools, in addition to those of the settings. */
+/** Environment variables of the command-line tools, in addition to the variables of the settings. */
 const TOOL_VARIABLES = ['TAILCAST_CONFIG', 'TAILCAST_RECORDER', 'TAILCAST_STORE'] as const;
 
 /**
