@@ -101,7 +101,7 @@ function parseWebhookKeys(text: string): readonly Uint8Array[] | undefined {
   return areKeys && keys.length > 0 ? keys : undefined;
 }
 
-/** Returns the recordings about which a webhook receives alerts: those that its `viewer` may see. */
+/** Returns the recordings about which a webhook receives alerts: the recordings that its `viewer` may see. */
 function scopeFor(
   { viewer }: WrittenWebhook,
   viewers: readonly ViewRule[] | undefined,

@@ -53,7 +53,7 @@ const DISCOVERY = z.union([
     .strictObject({
       objects: z.enum(CLUSTER_FORMATS).describe('Secrets of Cluster API or Argo CD, or ClusterProfiles'),
       // A Kubernetes user who may create these objects can add clusters, and make the gateway send the credentials in
-      // `users` to them.
+      // `users` to these clusters.
       namespace: z.string().default('').describe('required; only cluster managers may write to it'),
       label: z.string().optional().describe('label selector'),
       names: z

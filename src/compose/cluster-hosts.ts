@@ -21,7 +21,7 @@ export interface HostCheckOptions {
   readonly log: Logger;
 }
 
-/** Refuses host names of clusters that no certificate covers. Logs a name when it is refused for the first time. */
+/** Refuses host names of clusters that the certificate does not cover. Logs each name once per certificate. */
 export function refuseUncoveredHosts(options: HostCheckOptions): CertificateSource {
   const { clusters, config, certificates, log } = options;
   const reported = new BoundedMap<LoadedCertificate>(MAX_REPORTED);

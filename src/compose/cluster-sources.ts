@@ -88,7 +88,7 @@ export function openSources(
   ];
 }
 
-/** Refuses a discovered cluster if a template in `hosts` would give it a host name of the gateway. */
+/** Refuses a discovered cluster if a template in `hosts` would give the cluster a host name of the gateway. */
 function reserveHosts(
   source: ClusterSource,
   { hosts }: Discovery,
@@ -344,7 +344,7 @@ async function readObjects(
 
 /**
  * Reads a list that is too large for one response, page by page. Leaves out objects that are too large. If the objects
- * are too large in total, leaves out the newest.
+ * are too large in total, leaves out the newest objects.
  */
 async function readPages(
   list: (query: string) => Promise<z.infer<typeof LIST>>,

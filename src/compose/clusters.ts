@@ -49,7 +49,7 @@ export interface ClustersOptions {
   readonly metrics: Pick<Metrics, 'clusterGauges'>;
   /** Returns the API server with the objects that describe clusters. */
   readonly managementServer: () => Promise<ApiServer>;
-  /** Returns the host names of the gateway, in lower case. A discovered cluster must not take one of them. */
+  /** Returns the host names of the gateway, in lower case. A discovered cluster must not have one of these names. */
   readonly ownHosts: () => Promise<ReadonlySet<string>>;
   readonly openGate: (apiServer: ApiServer, cluster: GatewayCluster) => Gate;
   /** Maximum number of in-flight requests to one cluster. */
@@ -81,7 +81,8 @@ interface OpenCluster {
 }
 
 /**
- * The server and the CA that a cluster name stands for. If both have changed, the name stands for another cluster.
+ * The server and the CA that a cluster name stands for. The name stands for another cluster if the server has changed
+ * and the new kubeconfig does not contain the same CA.
  */
 interface Binding {
   readonly id: string;
@@ -431,7 +432,7 @@ class ClusterManager implements Clusters {
 
   /**
    * Returns the problems of clusters, or undefined. Throws only if no cluster is available, because failed clusters
-   * must not make the others unavailable.
+   * must not make the other clusters unavailable.
    */
   #ready(): string | undefined {
     const remarks = [...this.#problems.values()];

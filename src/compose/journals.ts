@@ -21,8 +21,9 @@ import type { Tailnet } from './tailnet.ts';
 const KEY_FILE = 'late.key';
 
 /**
- * Returns the directory of the journals and their key; undefined if journals are disabled. The key is the systemd
- * credential `late.key` (`LoadCredential=`, `LoadCredentialEncrypted=`), or otherwise a file in the state directory.
+ * Returns the directory of the journals and the file of their key; undefined if journals are disabled. If `lateKeyFile`
+ * is not set, the file is the systemd credential `late.key` (`LoadCredential=`, `LoadCredentialEncrypted=`), or
+ * otherwise a file in the state directory.
  */
 export function journalPlace(
   { lateDirectory, lateKeyFile }: GatewayConfig,
@@ -55,7 +56,7 @@ function credentialOf(environment: ReadonlyMap<string, string>): string | undefi
  * Returns undefined if journals are disabled. Also returns undefined, and logs a warning, if the default directory is
  * unusable. The gateway then keeps output in memory.
  *
- * @throws TailcastError `CONFIG_INVALID` if a directory in the settings is unusable
+ * @throws TailcastError `CONFIG_INVALID` if a directory or a key file in the settings is unusable
  */
 export async function openJournals(parts: {
   readonly config: GatewayConfig;

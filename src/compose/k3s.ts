@@ -1,6 +1,7 @@
 /**
  * `tailcast gateway --k3s`: prepares a gateway on a k3s server. Logs the machine in to the tailnet with the value of
- * k3s' `--vpn-auth`, creates a ServiceAccount that may only impersonate, and renews the token of this account.
+ * k3s' `--vpn-auth`, creates a ServiceAccount with the rights to impersonate and to create its own tokens, and renews
+ * the token of this account.
  *
  * The admin kubeconfig of k3s is read once. Afterwards the gateway uses its own account from the state directory.
  */

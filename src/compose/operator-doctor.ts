@@ -1,5 +1,6 @@
 /**
- * The checks of `tailcast doctor operator`. They use the API server and the control server in the operator's settings.
+ * The checks of `tailcast doctor operator`. The checks use the API server and the control server in the operator's
+ * settings.
  */
 import { reconciledBy, type OperatorConfig } from '../config/operator.ts';
 import { apiServerChecks } from '../doctor/api-server-checks.ts';
@@ -20,8 +21,8 @@ import { createControl } from './operator-peers.ts';
 /**
  * Returns the checks in the order of an installation.
  *
- * @param signal if it aborts, all checks stop. The caller must abort it in the end, because the connections stay open
- *   until then
+ * @param signal stops all checks when it aborts. The caller must abort this signal in the end, because the connections
+ *   stay open until then
  * @throws TailcastError `CONFIG_INVALID`
  */
 export function operatorChecks(

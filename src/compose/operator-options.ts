@@ -6,7 +6,7 @@ import type { SpecOptions } from '../operator/workload/workload.ts';
 import { TAILSCALE_LOGIN } from './operator-peers.ts';
 
 /**
- * @param image tailcast image for the pods that the operator deploys, unless the settings name another one
+ * @param image tailcast image for the pods that the operator deploys, unless the settings name another image
  * @throws TailcastError `CONFIG_INVALID`
  */
 export function operatorOptions(config: OperatorConfig, namespace: string, image: string): SpecOptions {

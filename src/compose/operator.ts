@@ -38,7 +38,7 @@ const RESYNC_MS = 600_000;
 /**
  * `tailcast operator`: runs until `signal` aborts. With `dryRun`, prints its plan and exits.
  *
- * @param image tailcast image for the pods that the operator deploys, unless the settings name another one
+ * @param image tailcast image for the pods that the operator deploys, unless the settings name another image
  * @throws TailcastError `CONFIG_INVALID`
  */
 export async function runOperator(
@@ -161,7 +161,7 @@ function whileLeading(
   return runWhileLeading(leader, (use) => work(open(use)), signal);
 }
 
-/** Runs `--cleanup`. The cleanup needs the Lease, so it waits until any running operator releases it. */
+/** Runs `--cleanup`. The cleanup needs the Lease, so it waits until a running operator releases the Lease. */
 function cleanUp(open: OpenParts, signal: AbortSignal): Promise<void> {
   open(signal).log.info({}, 'waiting for the lease: stop the operator that holds it');
   const work = (parts: OperatorParts): Promise<void> => {

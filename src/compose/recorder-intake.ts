@@ -46,7 +46,10 @@ export interface Intake {
   readonly freeBytes: () => Promise<number | undefined>;
   /** Returns the number of free bytes in the spool. */
   readonly freeSpoolBytes: () => Promise<number>;
-  /** Components that are notified about stored recordings. They are set after the recorder has started to listen. */
+  /**
+   * Values that are set after the intake is open: the search index, which is notified about stored recordings, and the
+   * result of the last retention run.
+   */
   readonly listeners: {
     search?: RecorderSearch;
     /** True if the store exceeded its size limit in the last retention run. */ isOverQuota?: boolean;

@@ -157,7 +157,7 @@ const DEFAULT_TIMING = {
   idleTimeoutMs: 30_000,
   /** Maximum delay until the list of recordings contains new recordings of other recorders with the same store. */
   listRefreshMs: 1000,
-  /** Delay before the first retry after a store error. It doubles up to `maxStoreRetryMs`. */
+  /** Delay before the first retry after a store error. The delay doubles up to `maxStoreRetryMs`. */
   storeRetryMs: 1000,
   maxStoreRetryMs: 60_000,
   /** Maximum delay until an entry of the evidence log is copied to the store, if the store is available. */
@@ -171,7 +171,7 @@ const DEFAULT_TIMING = {
   markAllMs: 3_600_000,
   /** Interval at which the recorder writes the heads of other recorders' evidence logs to its own evidence log. */
   witnessMs: 3_600_000,
-  /** Time for which a batch collects events before it is stored. */
+  /** Time for which a batch collects events before the batch is stored. */
   eventBatchMs: 60_000,
   /** Interval at which the retention policy is applied. */
   retentionMs: 3_600_000,

@@ -50,7 +50,7 @@ export interface RunningRecorder {
 }
 
 /**
- * Starts a recorder: recovers the spools of an earlier process, then listens.
+ * Starts a recorder: recovers the sessions that an earlier process left in the spool, then listens.
  *
  * @throws TailcastError `CONFIG_INVALID` if the spool directory is in use, `STORE_FAILED` if the store is not writable;
  *   a system error if the address is not available

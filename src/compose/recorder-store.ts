@@ -67,7 +67,7 @@ function noSpool(): TailcastError {
   return new TailcastError('CONFIG_INVALID', 'spool: a bucket needs a local directory as well (--spool)');
 }
 
-/** An open store and its formats. */
+/** An open store: the options with which a recorder uses the store, and the function that releases the store. */
 export interface OpenedStore {
   readonly options: Pick<RecorderOptions, 'directory' | 'spoolDirectory' | 'bucket'>;
   /** Releases the store. Call this function after the recorder is closed. */
@@ -150,7 +150,7 @@ interface Refusal {
 export type ExaminedBucket = ReturnType<typeof examineBucket>;
 
 /**
- * Returns the operations on a bucket. Each call opens and closes the bucket. Rejections are TailcastErrors with
+ * Returns the operations on a bucket. Each operation opens and closes the bucket. Rejections are TailcastErrors with
  * `CONFIG_INVALID`.
  */
 export function examineBucket(config: StoreConfig, address: BucketAddress) {

@@ -102,7 +102,7 @@ async function refuseUnsafe(
 
 /**
  * Verifies that the API server accepts the headers only on connections with the gateway's certificate. A kcp server
- * refuses the access review of an unknown user. The user's name in the refusal shows that the server has read the
+ * refuses the SelfSubjectReview of an unknown user. The user's name in the refusal shows that the server has read the
  * headers. Groups and extras cannot be checked on a kcp server.
  */
 async function probe(server: ApiServer, spec: ClusterSpec): Promise<void> {

@@ -17,7 +17,7 @@ const SHARDS = 1;
 
 /**
  * Returns the search server; undefined for an index in files. The files that the settings name are read once here, so
- * that errors are reported at the start. Each index process reads them again.
+ * that errors are reported at the start. Each index process reads these files again.
  *
  * @throws TailcastError `CONFIG_INVALID` with the name of the setting
  */

@@ -28,7 +28,7 @@ export interface Tailnet {
   /** Undefined with a static identity. */
   readonly localApi: LocalApi | undefined;
   readonly checks: readonly ReadinessCheck[];
-  /** Returns the `ip:port` of each recorder that has one of the tags. */
+  /** Returns the addresses (`ip:port`) of all recorders that have one of the tags. */
   readonly resolveRecorderTags: (tags: readonly string[]) => Promise<readonly string[]>;
   /** Returns true if the node at this address (`ip:port`) has one of the tags. */
   readonly carriesTag: (address: string, tags: readonly string[]) => Promise<boolean>;
@@ -44,8 +44,8 @@ export interface TailnetContext {
 }
 
 /**
- * Returns a substitute for the tailnet. It gives all callers on this machine the same identity, resolves no tags, and
- * dials recorders directly.
+ * Returns a substitute for the tailnet. The substitute gives all callers on this machine the same identity, resolves no
+ * tags, and dials recorders directly.
  */
 export function createStaticTailnet(identity: Identity, listenHost: string): Tailnet {
   assertLoopbackListener(listenHost);
