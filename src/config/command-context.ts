@@ -1,6 +1,6 @@
 import type { Readable, Writable } from 'node:stream';
 
-/** Input of a command: its streams, environment variables, and the signal that stops it. */
+/** Input of a command: its streams, environment variables, and the signal that stops the command. */
 export interface CommandContext {
   readonly stdout: Writable & { readonly isTTY?: boolean; readonly columns?: number; readonly rows?: number };
   readonly stderr: Writable;

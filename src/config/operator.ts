@@ -112,7 +112,7 @@ export const OPERATOR_SETTINGS = {
   logLevel: logLevelSetting('info'),
 };
 
-/** Checks of settings that depend on each other. */
+/** Checks of the operator's settings: the kubeconfig must be readable, and required settings must be set. */
 export const OPERATOR_CHECKS: readonly SettingCheck<typeof OPERATOR_SETTINGS>[] = [
   ...readableFiles('kubeconfig'),
   {

@@ -1,7 +1,7 @@
 /**
  * Translates the environment variables of the reference (Tailscale's tsrecorder), so that deployments of the reference
- * can also start this recorder. Variables of tailcast take precedence over translated ones. The variables of the AWS
- * SDK need no translation.
+ * can also start this recorder. Variables of tailcast take precedence over translated variables. The variables of the
+ * AWS SDK need no translation.
  */
 
 /**

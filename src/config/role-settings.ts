@@ -10,7 +10,7 @@ export const API_SERVER_SETTINGS = {
   context: textSetting('context of the kubeconfig; default: its current context', '<name>'),
 };
 
-/** Settings of the LocalAPI of tailscaled, which identifies nodes and users. */
+/** Setting for the socket of tailscaled's LocalAPI, which identifies nodes and users. */
 export const SOCKET_SETTING = setting(
   'LocalAPI socket of tailscaled',
   optionalText,

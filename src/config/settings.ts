@@ -50,8 +50,8 @@ export function environmentName(key: string): string {
 const SIZE_UNITS = ['TiB', 'GiB', 'MiB', 'KiB'] as const;
 
 /**
- * Returns the default of a setting as text for help and docs; sizes have a unit, such as `8MiB`. Undefined if there is
- * no default to show.
+ * Returns the default of a setting as text for help and docs; sizes have a unit, such as `8MiB`. Returns undefined if
+ * there is no default to show.
  */
 export function defaultText({ fallback, placeholder }: Setting<unknown>): string | undefined {
   if (fallback === undefined || fallback === '') return undefined;
@@ -83,7 +83,7 @@ export interface SettingSources {
   readonly problems?: readonly string[];
 }
 
-/** A rule about several settings. The check is skipped while one of its settings is invalid. */
+/** A rule about several settings. The check is skipped if one of its settings is invalid. */
 export interface SettingCheck<Table extends SettingTable> {
   readonly settings: readonly (keyof Table)[];
   /** @throws Error whose message describes the problem, e.g. a TailcastError `CONFIG_INVALID` */

@@ -102,7 +102,7 @@ export function byTopic(table: SettingTable): readonly {
 }
 
 /**
- * Returns a default in the format in which users write it, with a unit for durations. Undefined if there is no
+ * Returns a default in the format in which users write it, with a unit for durations. Returns undefined if there is no
  * default.
  */
 export function shownDefault(key: string, setting: Setting<unknown>): string | undefined {

@@ -53,7 +53,8 @@ export const flag: ParseValue<boolean> = shownAs('<true|false>', (raw) => {
 });
 
 /**
- * The same as `flag`, but without a placeholder in the help. On the command line, the flag without a value means true.
+ * Parses a boolean like `flag`, but has no placeholder in the help. On the command line, the flag without a value means
+ * true.
  */
 export const bareFlag: ParseValue<boolean> = (raw) => flag(raw);
 
