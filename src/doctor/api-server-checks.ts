@@ -23,7 +23,7 @@ export interface ApiServerSource {
 
 const VERSION = z.object({ gitVersion: z.string(), major: z.string(), minor: z.string() });
 const SELF = z.object({ status: z.object({ userInfo: z.object({ username: z.string() }) }) });
-/** First minor version of Kubernetes in which kubectl uses WebSocket. Older versions are untested. */
+/** First minor version of Kubernetes whose kubectl can use WebSocket. Older versions are untested. */
 const OLDEST_MINOR = 29;
 
 const UNREACHABLE =

@@ -10,7 +10,7 @@ export interface BucketPlace {
   readonly prefix: string;
   /** Object-lock retention in days; 0 disables it. */
   readonly retentionDays: number;
-  /** Writes a test object. Resolves with undefined, or with the reason if this fails. */
+  /** Writes a test object. Resolves with undefined, or with the reason if the write fails. */
   readonly write: () => Promise<string | undefined>;
   readonly rules: () => Promise<BucketRules>;
 }

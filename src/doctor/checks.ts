@@ -18,7 +18,7 @@ export interface Check {
    */
   readonly id: string;
   readonly title: string;
-  /** Ids of earlier checks. If one of these checks fails, this check is skipped. */
+  /** Ids of earlier checks. If one of these checks fails or is skipped, this check is skipped. */
   readonly needs?: readonly string[];
   /** Default: 20 s. */
   readonly timeoutMs?: number;

@@ -32,7 +32,10 @@ export interface GrantFacts {
   readonly only: string | undefined;
 }
 
-/** Grants of one caller, or the reason why the caller has no grants. */
+/**
+ * Grants of one caller; `none` if the caller has no grants, `malformed` if the gateway rejects the caller because of an
+ * invalid grant.
+ */
 export type CallerGrant =
   | {
       readonly kind: 'granted';

@@ -11,7 +11,7 @@ export interface StoragePlace {
   readonly flag: string;
   /** Minimum free space, in bytes. With less space, the gateway or the recorder accepts no new data. */
   readonly minFreeBytes: number;
-  /** Size of the largest possible write, in bytes. With less free space, the check returns a warning. */
+  /** Recommended free space, in bytes. With less free space, the check returns a warning. */
   readonly wantedBytes: number;
 }
 

@@ -29,9 +29,7 @@ const MADE: readonly ResourceKind[] = [
   KINDS.role,
   KINDS.roleBinding,
 ];
-/**
- * Prefix of the labels that the operator writes. The reference (Tailscale's operator) uses the same prefix for groups.
- */
+/** Prefix of the finalizers of the operator and of the reference (Tailscale's operator). */
 const MARK = 'tailscale.com/';
 
 export function leftoverChecks(facts: LeftoverFacts): readonly Check[] {

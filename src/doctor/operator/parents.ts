@@ -20,7 +20,7 @@ interface Kind {
   readonly kind: ParentKind;
   readonly id: string;
   readonly title: string;
-  /** Conditions that must all be true; undefined if the kind has no conditions. */
+  /** Pattern of the types of conditions that must all be true; undefined if the kind has no conditions. */
   readonly conditions: RegExp | undefined;
 }
 
