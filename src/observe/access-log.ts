@@ -1,7 +1,7 @@
 /**
- * The access log: one JSON line for each finished request. Its destination is separate from that of the other logs.
- * Lines are buffered, because a separate write for each request would be more expensive than relaying a small request.
- * Query strings are not logged, because they can contain commands and selectors.
+ * The access log: one JSON line for each finished request. The destination of this log is separate from the destination
+ * of the other logs. Lines are buffered, because a separate write for each request would be more expensive than
+ * relaying a small request. Query strings are not logged, because they can contain commands and selectors.
  */
 import { escapeLogLines } from '../safe-text.ts';
 import type { Protocol } from './metrics.ts';

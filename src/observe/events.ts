@@ -24,7 +24,7 @@ export interface SessionFields {
   readonly cluster?: string;
 }
 
-/** Limit of pending output. */
+/** Name of a limit for the pending output of a session. */
 export type OutputLimit = 'session' | 'userMemory' | 'userDisk';
 
 const LIMITS: Readonly<Record<OutputLimit, string>> = {

@@ -1,6 +1,6 @@
 /**
  * Health check of the image. Exits with 0 if one of the given URLs returns 200. Container engines run this check often.
- * To start fast, it imports no modules.
+ * To start fast, the check imports no modules.
  */
 const PROBE_MS = 3000;
 

@@ -11,8 +11,8 @@ import { listenOn } from '../listen.ts';
 export interface ReadinessCheck {
   readonly name: string;
   /**
-   * Resolves if the check succeeds. The value of the promise is an optional remark. Rejects with the reason if it
-   * fails. The function must stop when the signal aborts.
+   * Resolves if the check succeeds. The value of the promise is an optional remark. Rejects with the reason if the
+   * check fails. The function must stop when the signal aborts.
    */
   check(signal: AbortSignal): Promise<string | void>;
 }
@@ -26,8 +26,8 @@ export interface MetricsText {
 }
 
 /**
- * Maximum number of connections. A further connection closes the oldest one. Probes take only milliseconds, so the
- * oldest connection is probably unused.
+ * Maximum number of connections. A further connection closes the oldest connection. Probes take only milliseconds, so
+ * the oldest connection is probably unused.
  */
 const MAX_CONNECTIONS = 64;
 
