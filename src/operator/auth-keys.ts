@@ -7,7 +7,7 @@ export interface AuthKey {
   readonly expiresAtMs: number;
 }
 
-/** A node at the control server. */
+/** A node, as the control server reports it. */
 export interface TailnetDevice {
   readonly hostname: string;
   readonly addresses: readonly string[];
@@ -15,9 +15,9 @@ export interface TailnetDevice {
   readonly machineKey?: string | undefined;
 }
 
-/** Entry of the list of all nodes. */
+/** A node in the list of all nodes. */
 export interface TailnetNodeEntry {
-  /** Id for `device` and the other methods. */
+  /** Id of the node, for `device` and the other methods. */
   readonly id: string;
   readonly name: string;
   readonly tags: readonly string[];
@@ -27,10 +27,10 @@ export interface TailnetNodeEntry {
 
 /** A Tailscale Service: a name in the tailnet that several nodes may serve. */
 export interface TailnetService {
-  /** `svc:<label>` */
+  /** Name of the Tailscale Service: `svc:<label>`. */
   readonly name: string;
   readonly tags: readonly string[];
-  /** e.g. `tcp:443` */
+  /** Ports with their protocol, e.g. `tcp:443`. */
   readonly ports: readonly string[];
   readonly comment: string;
   readonly annotations: Readonly<Record<string, string>>;

@@ -8,7 +8,7 @@ export interface Clock extends Timer {
   monotonic(): number;
 }
 
-/** Current time in RFC 3339 with seconds, the format of Kubernetes. */
+/** Returns the current time in RFC 3339 with seconds, the format of Kubernetes. */
 export function timeOf(clock: Pick<Clock, 'now'>): string {
   return new Date(clock.now()).toISOString().replace(/\.\d+Z$/, 'Z');
 }

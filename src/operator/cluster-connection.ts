@@ -36,8 +36,8 @@ export interface ClusterOptions {
 }
 
 /**
- * Finds the API server of a kubeconfig context, or of the pod. Credentials are read at the first request, and reloaded
- * after changes.
+ * Finds the API server of a kubeconfig context, or of the cluster in which the pod runs. Credentials are read at the
+ * first request, and reloaded after changes.
  *
  * @throws TailcastError `CONFIG_INVALID`
  */
@@ -117,7 +117,7 @@ function namespaceOfPod(): string | undefined {
   try {
     return readFileSync(`${SERVICE_ACCOUNT_DIRECTORY}/namespace`, 'utf8').trim();
   } catch {
-    // This process does not run in a pod, so the caller uses the configured namespace.
+    // This process does not run in a pod, so the caller requires a configured namespace.
     return undefined;
   }
 }

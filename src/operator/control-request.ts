@@ -25,7 +25,8 @@ export type ControlRequest = (request: {
 
 /**
  * @param base address of the server, e.g. `https://control.example.com`
- * @throws TailcastError `CONTROL_FAILED` from each request that gets no response; the error message contains no secrets
+ * @throws TailcastError `CONTROL_FAILED` from each request without a complete response; the error message contains no
+ * secrets
  */
 export function createControlRequest(base: string, signal: AbortSignal): ControlRequest {
   const root = base.replace(/\/+$/, '');

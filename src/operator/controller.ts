@@ -14,7 +14,7 @@ import { WorkQueue } from './queue.ts';
 
 /** Objects to watch, and the resources to reconcile after one of these objects changes. */
 export interface Watched extends Selection {
-  /** Returns the names of the resources to reconcile, in the form of {@link Reconciler}. */
+  /** Returns the names of the resources to reconcile, in the form that {@link Reconciler} expects. */
   readonly names: (object: KubeObject, cached: CachedObjects) => readonly string[];
 }
 
@@ -55,7 +55,7 @@ export function createController(options: ControllerOptions) {
     clock,
     random,
     async handle(key) {
-      // Keys are `<reconciler>/<name>`, or `<reconciler>/<namespace>/<name>`.
+      // Keys are `<controller>/<name>`, or `<controller>/<namespace>/<name>`.
       const slash = key.indexOf('/');
       const spec = specs.get(key.slice(0, slash));
       const retryAfterMs = await spec?.reconciler.reconcile(key.slice(slash + 1));

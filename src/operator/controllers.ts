@@ -77,7 +77,8 @@ export function ownerController(
 }
 
 /**
- * Secrets that describe clusters. A change of such a Secret reconciles the ProxyGroups that serve additional clusters.
+ * Watches the Secrets that describe clusters. A change of such a Secret reconciles the ProxyGroups that serve
+ * additional clusters.
  */
 function clusterSecrets(namespace: string): readonly Watched[] {
   return SECRET_FORMATS.map((format) => ({
@@ -243,7 +244,8 @@ export function ingressGroupController(
         labelSelector: CERTIFICATES,
         names: labelled('tailscale.com/proxy-group'),
       },
-      // Reconcilers read these ConfigMaps from the cache, but changes of the ConfigMaps start no reconciliation.
+      // Reconcilers read the ConfigMaps of tailnet names from the cache, but changes of these ConfigMaps start no
+      // reconciliation.
       { ...nameSelection(namespace), names: () => [] },
       classWatch(GROUPS_BY_CLASS, defaultClass, ingressGroup),
       {

@@ -85,7 +85,9 @@ const conditionSchema = z.object({
   status: z.object({ conditions, parents: z.array(z.object({ conditions })).default([]) }),
 });
 
-/** Returns an empty string for a status without conditions, such as the status of an Ingress. */
+/**
+ * Returns the conditions in a status as text; empty for a status without conditions, such as the status of an Ingress.
+ */
 function shownConditions(body: object): string {
   const { conditions: own, parents } = conditionSchema.parse(body).status;
   const all = [...own, ...parents.flatMap((parent) => parent.conditions)];

@@ -10,7 +10,7 @@ export interface HeadscaleApiOptions {
   /** Address of the Headscale API. */
   readonly baseUrl: string;
   readonly loginServer: string;
-  /** Reads the key. Called for each request, so that a rotated key is used. */
+  /** Reads the API key. Called for each request, so that a rotated key is used. */
   readonly apiKey: () => Promise<string>;
   readonly nowMs: () => number;
   /** Aborts all requests. */
@@ -54,7 +54,7 @@ const nodesSchema = z.object({
 });
 const problemSchema = z.object({ code: z.number().optional(), message: z.string().default('') });
 
-/** gRPC's NOT_FOUND. For a missing object, some versions of Headscale return a database error instead. */
+/** Status code NOT_FOUND of gRPC. For a missing object, some versions of Headscale return a database error instead. */
 const NOT_FOUND = 5;
 
 /** Creates the adapter. */

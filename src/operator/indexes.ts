@@ -79,7 +79,7 @@ export function ingressGroup(object: KubeObject): readonly string[] {
   return isIngressGroup(parseProxyGroup(object)) ? [object.metadata.name] : [];
 }
 
-/** Returns the existing Services that are not being deleted, with their names as map keys. */
+/** Returns those of the named Services that exist and are not being deleted, with their names as map keys. */
 export function servicesNamed(
   cached: CachedObjects,
   namespace: string | undefined,
@@ -123,7 +123,9 @@ function indexBy(of: Selection, valuesOf: ObjectIndex['valuesOf']): ObjectIndex 
   return { of, valuesOf };
 }
 
-/** Returns a list with the ProxyGroup in the annotation of a Service or an Ingress; an empty list for none. */
+/**
+ * Returns a list with the name of the ProxyGroup in the annotation of a Service or an Ingress; an empty list for none.
+ */
 export function namedGroup({ metadata }: KubeObject): readonly string[] {
   return [groupIn(metadata.annotations ?? {})].filter((name) => name !== '');
 }

@@ -24,7 +24,9 @@ export interface InformerSource {
 
 export interface InformerOptions {
   readonly source: InformerSource;
-  /** Called after each change of the copy, with the old and the new object. Must not throw. */
+  /**
+   * Called after each change of the copy, with the old and the new object; undefined if there is none. Must not throw.
+   */
   readonly onChange: (before: KubeObject | undefined, after: KubeObject | undefined) => void;
   readonly clock: Clock;
   readonly random: () => number;

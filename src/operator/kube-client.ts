@@ -54,8 +54,8 @@ export interface ListOptions {
   /** Requests only `metadata`, so that no Secret data is sent or stored. */
   readonly metadataOnly?: boolean;
   /**
-   * Returns the part of an object that the caller stores. Called while the list is read, so that the complete list is
-   * never in memory. Default: everything.
+   * Returns the part of an object that the caller stores. Called while the list is read, so that the complete objects
+   * are never in memory at the same time. Default: the complete object.
    */
   readonly keep?: ((object: KubeObject) => KubeObject) | undefined;
 }
@@ -89,7 +89,7 @@ export interface KubeClient {
   /** Applies an object with server-side apply. In a conflict, the operator becomes the manager of the fields. */
   apply(object: DesiredObject, signal?: AbortSignal): Promise<KubeObject>;
   create(kind: ResourceKind, object: object, signal?: AbortSignal): Promise<KubeObject>;
-  /** Sends a review or a TokenRequest, which the API server does not store. Returns the response as JSON. */
+  /** Creates a review or a TokenRequest. The API server does not store such an object. Returns the response as JSON. */
   review(path: string, body: object, signal?: AbortSignal): Promise<unknown>;
   patch(
     kind: ResourceKind,

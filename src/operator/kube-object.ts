@@ -76,7 +76,7 @@ const kind = (apiVersion: string, name: string, plural: string, namespaced = tru
 
 /**
  * Finalizer that delays the deletion of a resource until the objects that the operator created for it are deleted.
- * ProxyGroups of gateways use another finalizer.
+ * ProxyGroups of type kube-apiserver use another finalizer.
  */
 export const FINALIZER = 'tailscale.com/finalizer';
 
@@ -121,7 +121,7 @@ export const KINDS = {
   ),
 } as const satisfies Record<string, ResourceKind>;
 
-/** Reference to one object. If `name` is undefined, it refers to all objects of the kind. */
+/** Reference to one object. If `name` is undefined, the reference is to all objects of the kind. */
 export interface ObjectReference {
   /** Undefined for cluster-scoped kinds. */
   readonly namespace?: string | undefined;
@@ -129,7 +129,7 @@ export interface ObjectReference {
   readonly subresource?: 'status' | undefined;
 }
 
-/** The request path of an object or a collection. */
+/** Returns the request path of an object or a collection. */
 export function pathOf({ apiVersion, plural }: ResourceKind, reference: ObjectReference): string {
   const { namespace, name, subresource } = reference;
   const root = apiVersion.includes('/') ? `/apis/${apiVersion}` : `/api/${apiVersion}`;

@@ -15,7 +15,7 @@ export interface LeaveOptions {
   readonly specs: ReadonlyMap<string, ControllerSpec>;
   readonly clock: Clock;
   readonly log: Logger;
-  /** Maximum duration, in milliseconds. */
+  /** Maximum duration of the cleanup, in milliseconds. */
   readonly limitMs: number;
   readonly signal: AbortSignal;
 }

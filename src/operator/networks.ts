@@ -2,12 +2,12 @@
 import { isIP } from 'node:net';
 
 export interface Network {
-  /** 4 or 6 */
+  /** IP version: 4 or 6. */
   readonly family: number;
   readonly first: bigint;
   /** Number of addresses. */
   readonly size: bigint;
-  /** True if all bits after the prefix are zero. */
+  /** True if all bits after the prefix were zero in the parsed text. */
   readonly isAligned: boolean;
 }
 
@@ -33,7 +33,7 @@ function numberOf(address: string, family: number): bigint {
   return all.reduce((sum, group) => sum * 65_536n + BigInt(`0x${group}`), 0n);
 }
 
-/** Returns the text form that Kubernetes and tailscaled use. */
+/** Returns the address at an offset in the network, in the text form that Kubernetes and tailscaled use. */
 export function addressAt({ family, first }: Network, offset: bigint): string {
   const number = first + offset;
   const parts = (count: number, bits: bigint): bigint[] =>

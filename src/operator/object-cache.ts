@@ -147,7 +147,10 @@ function openWatch(selection: Selection, { client, ...deps }: WatchDeps): Watch 
   return { selection, informer, listeners, indexes };
 }
 
-/** A cache without watches: each `read` lists the objects. It is for commands that visit each resource only once. */
+/**
+ * Creates a cache without watches: each `read` lists the objects. Commands that visit each resource only once use this
+ * cache.
+ */
 export function createListedObjects(client: Pick<KubeClient, 'list'>) {
   return {
     /**
@@ -155,7 +158,7 @@ export function createListedObjects(client: Pick<KubeClient, 'list'>) {
      * server. The objects may be outdated: read an object from the API server before a write that depends on its
      * current content.
      *
-     * @throws Error if the API server has not sent a list in time; KubeRefusal.
+     * @throws Error if the API server has not sent a list in time; KubeRefusal if it rejects the request for a list
      */
     read: (selections: readonly Selection[]): Promise<CachedObjects> => listAll(client, selections),
   };
@@ -170,7 +173,7 @@ async function listAll(
   return viewOf(listed);
 }
 
-/** A view of objects that have been listed. */
+/** Returns a view of objects that have been listed. */
 export function viewOf(listed: readonly (readonly [Selection, readonly KubeObject[]])[]): CachedObjects {
   const all = (selection: Selection): readonly KubeObject[] =>
     listed.find(([one]) => isSameSelection(one, selection))?.[1] ?? [];
@@ -208,7 +211,7 @@ export function namesAndLabels({ apiVersion, kind, metadata }: KubeObject): Kube
   return { apiVersion, kind, metadata: { name, namespace, uid, resourceVersion, labels } };
 }
 
-/** `<namespace>/<name>`, or the name of a cluster-scoped object. */
+/** Returns `<namespace>/<name>`, or the name of a cluster-scoped object. */
 export function fullName({ metadata: { namespace, name } }: Pick<KubeObject, 'metadata'>): string {
   return namespace === undefined ? name : `${namespace}/${name}`;
 }

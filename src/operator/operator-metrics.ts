@@ -20,7 +20,7 @@ export function createOperatorMetrics(options: { readonly processMetrics?: boole
   }
   const deployed = {
     recorders: uids('k8s_recorder_resources', 'Deployed Recorder resources.'),
-    /** Groups of gateways. */
+    /** ProxyGroups whose nodes are gateways. */
     proxyGroups: uids(
       'k8s_proxygroup_kube_apiserver_resources',
       'Deployed ProxyGroup resources of type kube-apiserver.',

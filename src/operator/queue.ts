@@ -1,7 +1,7 @@
 /**
- * A work queue of keys. The queue contains a key at most once, and runs each key at most once at a time. A key that is
- * added while it runs is run again. A failed key is retried after a delay that doubles with each failure. Keys are
- * never dropped. The size of the queue is therefore at most the number of different keys.
+ * A work queue of keys. The queue contains a key at most once, so its size is at most the number of different keys, and
+ * no key needs to be dropped. Each key runs at most once at a time. A key that is added while it runs is run again. A
+ * failed key is retried after a delay that doubles with each failure.
  */
 import { createBackoff, type Backoff } from '../async/backoff.ts';
 import { createKeyedCounter } from '../keyed-counter.ts';

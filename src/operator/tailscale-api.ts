@@ -1,6 +1,7 @@
 /**
- * Adapter for Tailscale's API (v2). Its OAuth client needs write access to keys (`auth_keys`) and devices
- * (`devices:core`). ProxyGroups also need Services (`services`), and Connectors need routes (`devices:routes`).
+ * Adapter for Tailscale's API (v2). The OAuth client of the operator needs write access to keys (`auth_keys`) and
+ * devices (`devices:core`). For ProxyGroups, the client also needs write access to Services (`services`), and for
+ * Connectors, to routes (`devices:routes`).
  */
 import { z } from 'zod';
 import type { TailnetControl, TailnetServices } from './auth-keys.ts';
@@ -12,7 +13,7 @@ export type ApiCredentials =
   | { readonly clientId: string; readonly idToken: string };
 
 export interface TailscaleApiOptions {
-  /** e.g. `https://api.tailscale.com` */
+  /** Address of the API, e.g. `https://api.tailscale.com`. */
   readonly baseUrl: string;
   readonly loginServer: string;
   /** Reads the credentials. Called for each new token, so that rotated credentials are used. */
@@ -126,7 +127,7 @@ export function createTailscaleControl(options: TailscaleApiOptions): TailnetCon
   };
 }
 
-/** The request that exchanges credentials for an access token. */
+/** Returns the request that exchanges credentials for an access token. */
 function tokenRequest(credentials: ApiCredentials): {
   readonly path: string;
   readonly form: Readonly<Record<string, string>>;

@@ -35,8 +35,8 @@ export function parseConnector(object: unknown): Connector {
 }
 
 /**
- * Returns the ProxyClass in the spec of a Connector; empty for none. The operator's default class does not apply to
- * Connectors.
+ * Returns the name of the ProxyClass in the spec of a Connector; empty for none. The operator's default class does not
+ * apply to Connectors.
  */
 export function connectorClassOf(object: KubeObject): string {
   const known = connectorSchema.safeParse(object);

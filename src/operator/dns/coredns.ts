@@ -12,7 +12,7 @@ const KEY = 'Corefile';
  * Configures CoreDNS to forward tailnet names to the nameserver, or removes this configuration.
  *
  * @param stub undefined to remove the configuration
- * @returns the reason if CoreDNS cannot be configured
+ * @returns the reason if CoreDNS cannot be configured; otherwise undefined
  */
 export async function settleCoreDns(
   client: Client,

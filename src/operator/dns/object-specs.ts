@@ -6,7 +6,7 @@ import { labelSelector, type ObjectOwner, type SpecOptions } from '../workload/w
 import { defined, roleContainer, variables } from '../workload/pod-specs.ts';
 import type { DnsConfig } from './resource.ts';
 
-/** Name of the Deployment, the Service and the other objects of the nameserver. */
+/** Name of the Deployment, the Service and the ServiceAccount of the nameserver. */
 export const NAMESERVER = 'nameserver';
 /** Name of the ConfigMap with the DNS names. */
 export const RECORDS = 'dnsrecords';
@@ -26,12 +26,14 @@ export function nameserverSelector(): string {
 
 type Place = Pick<SpecOptions, 'namespace'>;
 
-/** The DNSConfig as the owner of these objects. */
+/** Returns the DNSConfig as the owner of the nameserver's objects. */
 export function dnsOwner({ metadata: { name, uid } }: DnsConfig): ObjectOwner {
   return { kind: 'DNSConfig', name, uid, owned: true, labels: LABELS };
 }
 
-/** The ServiceAccount of the nameserver's pods. It has no rights, because the pods never call the API server. */
+/**
+ * Returns the ServiceAccount of the nameserver's pods. It has no rights, because the pods never call the API server.
+ */
 export function nameserverAccount(dnsConfig: DnsConfig, options: Place): DesiredObject {
   return {
     apiVersion: 'v1',

@@ -35,7 +35,10 @@ const MAX_FILE_BYTES = 1_000_000;
 /** Result of one reconciliation. */
 interface NameserverOutcome {
   readonly verdict: Verdict;
-  /** Address of the nameserver's Service. If undefined, the status keeps the previous address. */
+  /**
+   * Address of the nameserver's Service. If empty, the status has no address. If undefined, the status keeps the
+   * previous address.
+   */
   readonly ip: string | undefined;
 }
 

@@ -118,7 +118,7 @@ function readyAddresses(service: string, slices: readonly KubeObject[]): readonl
     .flatMap(({ addresses }) => addresses);
 }
 
-/** The nameserver's file. For equal tables, the text is always the same. */
+/** Returns the content of the nameserver's file. For equal tables, the text is always the same. */
 export function recordsFile(table: NameTable, domain: string): string {
   const family = (wanted: number): Record<string, readonly string[]> =>
     Object.fromEntries(

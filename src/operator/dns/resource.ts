@@ -9,7 +9,10 @@ export const DNS_ANNOTATIONS = {
    * ConfigMap.
    */
   coreDns: 'tailcast.dev/coredns',
-  /** Annotation that the operator writes before it changes a ConfigMap. Its value names this ConfigMap. */
+  /**
+   * Annotation that the operator writes before it changes a ConfigMap. The value is the `<namespace>/<name>` of this
+   * ConfigMap.
+   */
   written: 'tailcast.dev/coredns-written',
 } as const;
 

@@ -10,7 +10,7 @@ import type { ServiceFront } from './member.ts';
  */
 export const SERVICES_KEY = 'egress-services';
 
-/** Name of a group's ConfigMap with forwarding rules. */
+/** Returns the name of a group's ConfigMap with forwarding rules. */
 export function configMapName(group: string): string {
   return `${group}-egress-config`;
 }
@@ -30,7 +30,7 @@ export function rulesOf({ ports }: ServiceFront): readonly PortRule[] {
   }));
 }
 
-/** @param lookupRound a number in the ConfigMap; when it changes, nodes look up unresolved targets again */
+/** @param lookupRound a number in the ConfigMap; when the number changes, nodes look up unresolved targets again */
 export function configMap(
   group: NodeGroup,
   fronts: readonly ServiceFront[],
@@ -50,8 +50,9 @@ export function configMap(
         return [[key, { healthCheckEndpoint, tailnetTarget: target, ports: rulesOf(front) }] as const];
       }),
   );
-  // A terminating pod sends this number of health checks through each Service that it serves. The pod repeats them
-  // until none of them reaches the pod itself. A group with one pod needs no checks, because it has no other pod.
+  // A terminating pod sends this number of health checks through each Service that it serves. The pod repeats the
+  // checks until none of them reaches the pod itself. A group with one pod needs no checks, because it has no other
+  // pod.
   const pings = group.replicas > 1 ? group.replicas * 3 : 0;
   return {
     apiVersion: 'v1',

@@ -19,7 +19,7 @@ export const LABELS = { group: 'tailscale.com/proxy-group', type: 'tailscale.com
 const EGRESS = 'egress';
 /**
  * Annotations in which a front Service stores its target. Users specify a target with other annotations. If a front
- * Service had the annotations of users, the operator would create a proxy for it.
+ * Service had the annotations of users, the operator would create a proxy for the front Service.
  */
 const TARGET = { ip: 'tailcast.dev/target-ip', fqdn: 'tailcast.dev/target-fqdn' } as const;
 
@@ -67,13 +67,13 @@ export interface ServiceFront {
   readonly ports: readonly PortPair[];
   /** Port of the front Service for the health check of the nodes. */
   readonly healthPort: number;
-  /** Empty until the API server has assigned them. */
+  /** Cluster IPs of the front Service; empty until the API server has assigned them. */
   readonly addresses: readonly string[];
-  /** Undefined if the front Service lacks the annotation because another operator created it. */
+  /** Target of the member; undefined if the front Service lacks the annotation because another operator created it. */
   readonly target: TailnetTarget | undefined;
 }
 
-/** Key of a Service in its group. */
+/** Returns the key of a Service in its group. */
 export function keyOf({
   namespace,
   name,

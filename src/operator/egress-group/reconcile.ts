@@ -1,7 +1,7 @@
 /**
  * Reconciles all Services of one ProxyGroup of type egress: their front Services, the rules of the nodes, and the
- * accepting pods. The key of a reconciliation is the group, so that no two reconciliations assign ports or write the
- * same object at the same time.
+ * EndpointSlices with the accepting pods. The key of a reconciliation is the name of the group, so that no two
+ * reconciliations assign ports or write the same object at the same time.
  */
 import { SERVICES, SERVICES_BY_GROUP } from '../indexes.ts';
 import { FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
@@ -52,7 +52,7 @@ interface Seen {
   readonly members: readonly Service[];
   /** Front Services of existing members. Map keys: key of the Service. */
   readonly fronts: ReadonlyMap<string, ServiceFront>;
-  /** Front Services of members that no longer exist. */
+  /** Front Services to delete: those of members that no longer exist, and duplicates. */
   readonly leaving: readonly ServiceFront[];
   readonly slices: ReadonlyMap<string, KubeObject>;
   readonly configMap: KubeObject | undefined;
@@ -182,7 +182,10 @@ async function serve(deps: ReconcilerDeps, seen: Seen): Promise<number | undefin
   return unresolved ? LOOKUP_INTERVAL_MS - (now % LOOKUP_INTERVAL_MS) : undefined;
 }
 
-/** Prepares each Service. If this fails for one Service, the other Services are still prepared. */
+/**
+ * Creates or updates the front Service of each member. If this fails for one member, the other members still get
+ * theirs.
+ */
 async function prepareAll(deps: ReconcilerDeps, { group, members, pods, ...seen }: Seen): Promise<Prepared> {
   const fronts = new Map(seen.fronts);
   const refusals = new Map<string, MemberVerdicts>();

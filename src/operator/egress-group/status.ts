@@ -5,7 +5,7 @@ import type { Serving } from './endpoints.ts';
 
 export type MemberVerdicts = Readonly<Record<(typeof EGRESS_CONDITIONS)[number], Verdict>>;
 
-/** Conditions of a member that is not served. */
+/** Returns the conditions of a member that is not served. */
 export function refusal(reason: 'EgressSvcInvalid' | 'ProxyGroupNotReady', message: string): MemberVerdicts {
   return {
     TailscaleEgressSvcValid: { ...failed(reason, message), unknown: reason === 'ProxyGroupNotReady' },

@@ -41,7 +41,10 @@ export function withWider(hosts: ReadonlyMap<string, HostRoutes>): ReadonlyMap<s
   );
 }
 
-/** Specificity: exact names, then wildcards, then all names. Among wildcards, longer ones are more specific. */
+/**
+ * Returns 0 for an exact name, 1 for a wildcard, and 2 for the host that matches all names. Hosts with a smaller width
+ * are more specific; among hosts of equal width, longer ones are.
+ */
 function widthOf(host: string): number {
   return host === '' ? 2 : Number(host.startsWith('*.'));
 }

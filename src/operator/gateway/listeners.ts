@@ -19,7 +19,7 @@ export interface ListenerPlan {
   readonly allowsHttpRoutes: boolean;
   readonly accepted: Verdict;
   readonly refs: Verdict;
-  /** Reason why an accepted listener is not served; undefined if it is served. */
+  /** Reason why the listener is not served; undefined if it is served. */
   readonly unserved: string | undefined;
   readonly certificate: TableCertificate | undefined;
 }

@@ -25,7 +25,7 @@ export interface AttachedParent {
   readonly parentRef: ParentRef;
   readonly accepted: Verdict;
   readonly refs: Verdict;
-  /** Message about skipped rules; undefined if no rule or every rule is skipped. */
+  /** Message about skipped rules; undefined if no rule is skipped, or every rule. */
   readonly partial: string | undefined;
   /** Listeners that accept the route, with the hosts of the route at each of them. */
   readonly at: readonly { readonly listener: ListenerPlan; readonly hosts: readonly string[] }[];
@@ -52,7 +52,10 @@ export interface GatewayPlan {
  */
 const MAX_ROUTE_BYTES = 192 * 1024;
 
-/** @param routes routes of the Gateway, in any order; if several routes have equal rules, the oldest route wins */
+/**
+ * @param routes routes of the Gateway, in any order; if several routes have a rule for the same host and path, the rule
+ * of the oldest route applies
+ */
 export function planGateway(
   gateway: Gateway,
   routes: readonly HttpRoute[],
@@ -251,8 +254,8 @@ function planOwn(
 }
 
 /**
- * Returns the serve configuration. tailscaled does not distinguish the names of the node, so rules for one of these
- * names take precedence over rules for all hosts.
+ * Returns the serve configuration. tailscaled does not distinguish the names of the node, so the rules for these names
+ * and the rules for all hosts are merged. Rules for a name take precedence.
  */
 function serveConfigOf(
   { secure, plain }: Served,

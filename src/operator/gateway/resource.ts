@@ -151,14 +151,14 @@ export function isOurClass(object: KubeObject | undefined): boolean {
   return object !== undefined && parseGatewayClass(object).spec.controllerName === GATEWAY_CONTROLLER;
 }
 
-/** True if the Gateway has a GatewayClass of the operator, or if the operator's finalizer or status is still on it. */
+/** True if the Gateway has a GatewayClass of the operator or the operator's finalizer. */
 export function isGatewayOfInterest(object: KubeObject, classes: readonly KubeObject[]): boolean {
   const { metadata, spec } = parseGateway(object);
   const isOfClass = classes.some((one) => one.metadata.name === spec.gatewayClassName);
   return isOfClass || metadata.finalizers.includes(FINALIZER);
 }
 
-/** Hostname of the Gateway's node. */
+/** Returns the hostname of the Gateway's node. */
 export function gatewayHostname({ metadata }: Gateway): string {
   const wanted = metadata.annotations[ANNOTATIONS.hostname] ?? '';
   if (isDnsLabel(wanted)) return wanted;

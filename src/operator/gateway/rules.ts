@@ -22,7 +22,7 @@ export interface ReadRules {
   readonly dropped: readonly string[];
   /** Number of rules in the route, including skipped ones. */
   readonly count: number;
-  /** Condition `ResolvedRefs`. */
+  /** Verdict for the condition `ResolvedRefs`. */
   readonly refs: Verdict;
 }
 
@@ -70,7 +70,7 @@ export function readRouteRules(
   };
 }
 
-/** @returns the problem, with the path of the field in the rule */
+/** @returns the problem, with the path of the field in the rule; undefined if the rule is supported */
 function problemOf(rule: RouteRule, server: Server): string | undefined {
   const unknown = Object.keys(rule).find((key) => !KNOWN.includes(key));
   if (unknown !== undefined) return `${unknown}: not supported: leave it out`;

@@ -1,4 +1,4 @@
-/** Selects the members that a group serves, and their names, addresses and backends. Effects. */
+/** Selects the members that a group serves, and determines their names, addresses and backends. Effects. */
 import { createKeyedCounter, type KeyedCounter } from '../../keyed-counter.ts';
 import type { TailnetControl } from '../auth-keys.ts';
 import { isOfOther, problemsOfIngress, secretIgnored } from '../ingress/reconcile.ts';
@@ -32,15 +32,15 @@ export interface Accepted {
   readonly allocations: Allocations;
   /** True if another resource already owns the name of at least one member. */
   readonly isNameTaken: boolean;
-  /** Names whose certificate objects exist. */
+  /** Names for which the nodes request certificates. */
   readonly domains: readonly string[];
-  /** First error of a request that concerned only one member. The other members are served. */
+  /** First error that concerned only one member. The other members are served. */
   readonly failure: Error | undefined;
 }
 
 interface ReconcileInput {
   readonly group: NodeGroup;
-  /** The `Tailnet` resource of the group; empty for the operator's tailnet. */
+  /** Name of the group's `Tailnet` resource; empty for the operator's tailnet. */
   readonly tailnet: string;
   readonly mode: ServeMode;
   readonly candidates: Candidates;
@@ -48,7 +48,7 @@ interface ReconcileInput {
   readonly control: TailnetControl;
 }
 
-/** A member without known problems. */
+/** A member that the group can serve after it has addresses. */
 interface ServeRequest {
   readonly member: GroupMember;
   readonly dnsName: string | undefined;
@@ -56,7 +56,7 @@ interface ServeRequest {
   readonly problems: readonly IngressProblem[];
 }
 
-/** Selects the members that a group serves. */
+/** Selects the members that a group serves, and allocates their addresses. */
 export async function exposuresOf(context: GroupContext, input: ReconcileInput): Promise<Accepted> {
   const { deps } = context;
   const { group, mode, candidates } = input;
@@ -97,7 +97,7 @@ export async function exposuresOf(context: GroupContext, input: ReconcileInput):
   return { exposures, refused, isNameTaken, allocations, domains, failure };
 }
 
-/** Claims the names of the members, oldest first, and adds their finalizers. */
+/** Claims the names of the members, oldest first, and adds finalizers to the members. */
 async function accept(
   deps: ReconcilerDeps,
   input: ReconcileInput,
@@ -176,8 +176,8 @@ function sizeOfMember(input: ReconcileInput, request: ServeRequest): number {
 }
 
 /**
- * The members of one namespace use at most half of the space that other namespaces leave free, so that no single
- * namespace can take all space.
+ * Returns the reason why the configuration of a member is too large, or undefined. The members of one namespace use at
+ * most half of the space that other namespaces leave free, so that no single namespace can take all space.
  */
 function problemOfSize(
   { name }: NodeGroup,
@@ -249,7 +249,8 @@ function grant(
     return grantRoutes(deps, group, members, inTurn);
   }
   const asked = requests
-    // The ports of an Ingress depend on its name in the tailnet, and this name may be unknown.
+    // The ports of an Ingress depend on its name in the tailnet. While this name is unknown, the Ingress gets no
+    // address.
     .filter(({ member, dnsName }) => member.type === 'svc' || dnsName !== undefined)
     .map((request) => ({ member: request.member, ports: webOf({ mode, nodes }, request, [])?.ports ?? [] }))
     .filter(({ member, ports }) => member.type === 'svc' || ports.length > 0);

@@ -35,7 +35,7 @@ const allocationsSchema = z.record(
   }),
 );
 
-/** Name of a group's ConfigMap with allocations. */
+/** Returns the name of a group's ConfigMap with allocations. */
 export function allocationsName(group: string): string {
   return `${group}${SUFFIX}`;
 }

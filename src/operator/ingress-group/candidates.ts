@@ -91,7 +91,7 @@ export async function listCandidates(
     groups,
     /** ConfigMaps with allocations. Map keys: name of the ConfigMap. */
     ledgers,
-    /** Returns the existing Services that are not being deleted, with their names as map keys. */
+    /** Returns those of the named Services that exist and are not being deleted, with their names as map keys. */
     services: (namespace: string | undefined, names: readonly string[]): ReadonlyMap<string, KubeObject> =>
       servicesNamed(cached, namespace, names),
     /** True if an endpoint of the Service is ready. */

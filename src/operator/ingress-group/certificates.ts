@@ -14,7 +14,7 @@ const TYPE = 'tailscale.com/secret-type';
 /** Label selector of the certificate Secrets of all groups. */
 export const CERTIFICATES = `${TYPE}=certs`;
 
-/** Labels of the certificate Secrets of a group, which differ from the labels of node Secrets. */
+/** Returns the labels of the certificate Secrets of a group, which differ from the labels of node Secrets. */
 export function certificateLabels(group: string): Readonly<Record<string, string>> {
   return { 'tailscale.com/managed': 'true', 'tailscale.com/proxy-group': group, [TYPE]: 'certs' };
 }

@@ -8,13 +8,13 @@ import { isExposed, leadsOut, problemOfNames, tagsIn } from '../service/classify
 import { parseService, type Service } from '../service/resource.ts';
 
 interface Common {
-  /** `<type>/<namespace>/<name>` */
+  /** Key of the member: `<type>/<namespace>/<name>`. */
   readonly key: string;
   readonly kind: ResourceKind;
   readonly finalizer: string;
   /** Name of the member's group; empty for none. */
   readonly group: string;
-  /** True if the member requests exposure through a group. */
+  /** True if the Service or Ingress requests exposure by the operator. */
   readonly isRequested: boolean;
   /** First label of the member's name in the tailnet. */
   readonly hostname: string;
@@ -99,7 +99,7 @@ export function problemOfMember(member: GroupMember): string | undefined {
     : 'spec.clusterIP: headless Services cannot be exposed: there is no address to forward to. Give it a clusterIP';
 }
 
-/** Cluster addresses of a Service, one for each family. */
+/** Returns the cluster addresses of a Service, one for each family. */
 export function clusterAddresses({ resource: { spec } }: ServiceMember): readonly string[] {
   const all = spec.clusterIPs.length > 0 ? spec.clusterIPs : [spec.clusterIP];
   return all.filter((address) => isIP(address) !== 0);

@@ -11,7 +11,7 @@ import { hasGroup, hasMemberFinalizer, strayMembers, type Candidates } from './c
 import { refreshed, isGroupMember, keyOfMember, type GroupMember } from './member.ts';
 import { groupMissing, refusedMember, type ExposureVerdicts } from './status.ts';
 
-/** @param shown addresses for the status; undefined to keep the present ones */
+/** @param shown addresses for the status; undefined to keep the present addresses */
 export async function reportMember(
   deps: ReconcilerDeps,
   member: GroupMember,

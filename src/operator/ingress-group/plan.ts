@@ -39,7 +39,7 @@ export interface ServedMember {
   readonly addresses: readonly string[];
   /** Name of the member in the tailnet; undefined until a node has joined. */
   readonly dnsName: string | undefined;
-  /** Undefined for a Service. */
+  /** Serve configuration of an Ingress; undefined for a Service. */
   readonly web: WebPlan | undefined;
   /** True while the member's certificate does not exist. */
   readonly isCertificatePending: boolean;
@@ -108,7 +108,7 @@ export interface NodeFacts {
   readonly addresses: readonly string[];
   /** Routes and Tailscale Services that the node's current configuration advertises. */
   readonly offer: Offer;
-  /** Returns true if the current pod forwards exactly this rule. */
+  /** Returns true if the current pod has applied exactly this rule. */
   readonly forwards: (name: string, rule: object) => boolean;
 }
 

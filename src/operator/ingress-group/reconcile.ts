@@ -53,7 +53,7 @@ const NO_ADDRESSES =
   'the control server has no Tailscale Services, and the operator has no addresses to give out: name networks in ' +
   'ingressAddresses';
 
-/** Clears the conditions when the operator is uninstalled and the group stays. */
+/** Removes the conditions when the operator is uninstalled and the group stays. */
 const CLEARED = { ProxyGroupAvailable: null, ProxyGroupReady: null };
 
 export function createIngressGroupReconciler(deps: ReconcilerDeps): Reconciler {
@@ -185,8 +185,8 @@ async function nodesOf(
 }
 
 /**
- * Releases the allocations of members that were removed. Call this after the configuration of the nodes was written
- * without these members.
+ * Releases the allocations of members that were removed. Call this function after the configuration of the nodes was
+ * written without these members.
  *
  * @returns the first failure
  */

@@ -26,7 +26,7 @@ export interface GroupNode extends NodeFacts {
   readonly ordinal: number;
   readonly dnsName: string | undefined;
   readonly https: boolean;
-  /** Advertisements that its tailscaled reports. */
+  /** Routes and Tailscale Services that the node's tailscaled advertises. */
   readonly offers: { readonly routes: readonly string[]; readonly services: readonly string[] };
   readonly pod: GatedPod | undefined;
 }
@@ -65,8 +65,8 @@ function configsOf(
 }
 
 /**
- * True if a node serves a member: the pod of the node is ready, forwards the member's packets, and advertises its
- * address.
+ * True if a node serves a member: the pod of the node is ready, forwards the member's packets, and advertises the
+ * member's address.
  */
 export function serves(mode: ServeMode, exposure: ServedMember, node: GroupNode): boolean {
   const { pod, joined, offers } = node;

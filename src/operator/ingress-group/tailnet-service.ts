@@ -16,7 +16,7 @@ function ownerId(uid: string): string {
   return `tailcast-${uid}`;
 }
 
-/** Name of the Tailscale Service for a hostname. */
+/** Returns the name of the Tailscale Service for a hostname. */
 export function tailnetServiceName({ hostname }: { readonly hostname: string }): string {
   return `svc:${hostname}`;
 }

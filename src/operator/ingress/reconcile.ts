@@ -80,7 +80,7 @@ async function deploy(
   const cached = await deps.cache.read([SERVICES]);
   const services = servicesNamed(cached, metadata.namespace, backendNames(ingress));
   const secrets = await tlsSecretsOf(deps, metadata, secretNames(ingress));
-  // If the operator has no permission to read the Secrets, it serves the Ingress without the certificates in them.
+  // If the operator has the permission to read none of the Secrets, it serves the Ingress without their certificates.
   const own = [...secrets.values()].some((secret) => secret !== 'forbidden' && secret !== 'excess');
   const { plan, problems } = own
     ? ownPlanOf(ingress, node, services, secrets, deps.clock.now())
@@ -99,7 +99,7 @@ interface PlanOf {
   readonly problems: readonly IngressProblem[];
 }
 
-/** Plans an Ingress with its own certificates. */
+/** Plans an Ingress whose certificates are in Secrets. */
 function ownPlanOf(
   ingress: Ingress,
   { dnsName }: ServingNode,

@@ -1,4 +1,4 @@
-/** Schema of the core Ingress, and selection of the operator's Ingresses. */
+/** Schema of Ingresses (`networking.k8s.io/v1`), and selection of the operator's Ingresses. */
 import { z } from 'zod';
 import { FINALIZER, isDnsLabel, type KubeObject } from '../kube-object.ts';
 import { nullableList, metadataSchema } from '../workload/schema.ts';
@@ -79,7 +79,10 @@ export function backendNames({ spec }: Ingress): readonly string[] {
   return [...new Set(backends.flatMap((backend) => backend?.service?.name ?? []))];
 }
 
-/** Hostname of the node: the host in `tls`, otherwise derived from namespace and name. */
+/**
+ * Returns the hostname of the node: the first label of the first host in `spec.tls`, otherwise a name that contains
+ * namespace and name.
+ */
 export function hostnameOf({ metadata, spec }: Ingress): string {
   const [label = ''] = (spec.tls[0]?.hosts[0] ?? '').toLowerCase().split('.');
   if (isDnsLabel(label)) return label;

@@ -132,7 +132,7 @@ export function upstreamOf(
   if (found === undefined) return { problem: `Service "${name}" has no port ${wanted}` };
   const secure = found.port === 443 || found.name === 'https' || found.appProtocol === 'https';
   const host = isIP(spec.clusterIP) === 6 ? `[${spec.clusterIP}]` : spec.clusterIP;
-  // Only tailcast's server needs the scheme h2c, because tailscaled uses h2c automatically for gRPC requests.
+  // Only tailcast's ingress server needs the scheme h2c, because tailscaled uses h2c automatically for gRPC requests.
   const isH2c = server === 'own' && found.appProtocol === 'kubernetes.io/h2c';
   // The proxy does not verify certificates of pods, because these are not issued for IP addresses.
   return `${isH2c ? 'h2c' : secure ? 'https+insecure' : 'http'}://${host}:${found.port}`;

@@ -1,5 +1,5 @@
 /**
- * Plans Ingresses with their own certificates: the ingress table for tailcast's ingress server, and the serve
+ * Plans Ingresses whose certificates are in Secrets: the ingress table for tailcast's ingress server, and the serve
  * configuration of the tailscaled in front of this server. Pure.
  */
 import { createPrivateKey, X509Certificate } from 'node:crypto';

@@ -55,7 +55,7 @@ const proxyClassSchema = z.object({
 
 export type ProxyClass = z.infer<typeof proxyClassSchema>;
 
-/** Condition of a valid ProxyClass. Proxies that use the class wait for this condition. */
+/** Type of the condition of a valid ProxyClass. Proxies that use the class wait for this condition. */
 export const READY = 'ProxyClassReady';
 
 /**
@@ -68,7 +68,7 @@ export function parseProxyClass(object: unknown): ProxyClass {
   return proxyClassSchema.parse(object);
 }
 
-/** True if the operator has validated the current generation. */
+/** True if the operator has found the current generation valid. */
 export function isReady({ metadata, status }: ProxyClass): boolean {
   const condition = status.conditions.find(({ type }) => type === READY);
   return condition?.status === 'True' && (condition.observedGeneration ?? 0) >= metadata.generation;

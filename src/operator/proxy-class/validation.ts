@@ -20,7 +20,7 @@ export function problemsOf({ spec }: ProxyClass): readonly string[] {
   ];
 }
 
-/** Returns warnings about fields without an effect, or with an effect that users may not expect. */
+/** Returns warnings about environment variables that override the operator's settings of proxy containers. */
 export function warningsOf({ spec }: ProxyClass): readonly string[] {
   const { tailscaleContainer, tailscaleInitContainer } = spec.statefulSet.pod;
   const own = [...tailscaleContainer.env, ...tailscaleInitContainer.env].filter(({ name }) =>

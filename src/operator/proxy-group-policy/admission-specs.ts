@@ -31,14 +31,14 @@ const CHANGES_ANNOTATIONS =
 const GROUP = `object.metadata.annotations["${ANNOTATIONS.proxyGroup}"]`;
 
 /**
- * Name of the admission policy, and of its binding, for one direction (ingress or egress). The reference (Tailscale's
- * operator) uses the same name.
+ * Returns the name of the admission policy, and of its binding, for one direction (ingress or egress). The reference
+ * (Tailscale's operator) uses the same name.
  */
 function policyName(direction: Direction, namespace: string): string {
   return `ts-${direction}-${namespace}`;
 }
 
-/** Names of the admission policies of a namespace. Each binding has the name of its policy. */
+/** Returns the names of the admission policies of a namespace. Each binding has the name of its policy. */
 export function policyNames(namespace: string): readonly string[] {
   return DIRECTIONS.map((direction) => policyName(direction, namespace));
 }

@@ -25,7 +25,7 @@ export const CLUSTERS_FILE = 'clusters.yaml';
 /** Maximum number of rejected Secrets that a message lists. */
 const MAX_SHOWN = 10;
 
-/** Name of the ConfigMap with the clusters of a group. */
+/** Returns the name of the ConfigMap with the clusters of a group. */
 export function clustersName(group: string): string {
   return `${group}-clusters`;
 }
@@ -68,8 +68,8 @@ const roleSchema = z.object({
 });
 
 /**
- * Returns the names of the Secrets that the operator's pods can change, such as the state Secrets of their nodes. A
- * compromised pod could label such a Secret as a cluster, so these Secrets are not accepted.
+ * Returns the names of the Secrets that pods in the operator's namespace can change, such as the state Secrets of their
+ * nodes. A compromised pod could label such a Secret as a cluster, so these Secrets are not accepted.
  *
  * @param roles Roles of the operator's namespace
  */

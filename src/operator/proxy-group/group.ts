@@ -18,7 +18,7 @@ import type { ProxyGroup } from './resource.ts';
  */
 const IMPERSONATING_ACCOUNT = 'kube-apiserver-auth-proxy';
 
-/** Hostname of the node of a replica. */
+/** Returns the hostname of a replica's node. */
 export function nodeName({ metadata, spec }: ProxyGroup, ordinal: number): string {
   return dnsLabel(`${spec.hostnamePrefix || metadata.name}-${ordinal}`);
 }
@@ -42,8 +42,8 @@ export function proxyGroupNodes(proxyGroup: ProxyGroup, options: GroupOptions): 
 }
 
 /**
- * Nodes of an egress or ingress group, which many Services share. Their ServiceAccount may store the state of the nodes
- * and write events.
+ * Returns the nodes of an egress or ingress group, which many Services share. Their ServiceAccount may store the state
+ * of the nodes and write events.
  */
 export function sharedNodes(
   proxyGroup: ProxyGroup,

@@ -8,7 +8,7 @@ import { metadataSchema, statusSchema } from '../workload/schema.ts';
 export const ANNOTATIONS = {
   /** Secret of type kubernetes.io/tls with the gateway's certificate. Default: a certificate from the tailnet. */
   tlsSecret: 'tailcast.dev/tls-secret',
-  /** Settings of the gateway, one `NAME=value` per line. They override settings that the operator chooses. */
+  /** Settings of the gateway, one `NAME=value` per line. These settings override settings that the operator chooses. */
   env: 'tailcast.dev/env',
   /** Label selector of Secrets in the operator's namespace that describe additional clusters. */
   clusters: 'tailcast.dev/clusters',
@@ -42,7 +42,7 @@ export function parseProxyGroup(object: unknown): ProxyGroup {
   return proxyGroupSchema.parse(object);
 }
 
-/** Returns true for groups of type kube-apiserver, whose nodes are gateways for this API server. */
+/** Returns true for groups of type kube-apiserver, whose nodes are gateways for the API server of this cluster. */
 export function isApiServerGroup({ spec }: ProxyGroup): boolean {
   return spec.type === 'kube-apiserver';
 }
@@ -58,8 +58,8 @@ export function isIngressGroup({ spec }: ProxyGroup): boolean {
 }
 
 /**
- * Returns the ProxyClass in the spec of a group; empty for none. Groups of type `kube-apiserver` ignore their
- * ProxyClass.
+ * Returns the name of the ProxyClass in the spec of a group; empty for none. Groups of type `kube-apiserver` ignore
+ * their ProxyClass.
  */
 export function groupClassOf(object: KubeObject): string {
   const known = proxyGroupSchema.safeParse(object);

@@ -1,7 +1,7 @@
 /**
  * The Tailscale Service of a ProxyGroup: one name for all its replicas. An annotation of the Service names its owner.
- * The format is that of the reference (Tailscale's operator), so that no operator takes over a Service that belongs to
- * another operator.
+ * The annotation has the format of the reference (Tailscale's operator), so that no operator takes over a Service that
+ * belongs to another operator.
  */
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
@@ -94,7 +94,8 @@ export function decideGroupService(
   const { name, uid } = proxyGroup.metadata;
   const owner = { operatorID: OPERATOR_ID, resource: { kind: 'ProxyGroup', name, uid } };
   const field = 'spec.kubeAPIServer.hostname';
-  // Grants apply to tags. The Service therefore has the same tags as the nodes, whose grants the gateway reads.
+  // Grants apply to tags, and the gateway reads the grants for its node. The Service has the same tags as the nodes, so
+  // that the same grants apply to the Service.
   const wanted = { name: serviceNameOf(proxyGroup), tags, ports: PORTS, owner, field };
   return decideService(wanted, (service) => isServiceOfGroup(service, uid), existing);
 }
@@ -102,7 +103,7 @@ export function decideGroupService(
 /**
  * Removes all Tailscale Services of an owner, except those with the names in `keep`.
  *
- * @param isOurs true if a Tailscale Service belongs to this owner
+ * @param isOurs returns true if a Tailscale Service belongs to this owner
  */
 export async function removeServicesExcept(
   { services }: Pick<TailnetControl, 'services'>,
@@ -129,7 +130,7 @@ function ownerShown(service: TailnetService): string {
   return shown.length === 0 ? 'a user without an operator' : shown.join(' and ');
 }
 
-/** Owners of a Tailscale Service; undefined if the annotation is missing or has an unknown format. */
+/** Returns the owners of a Tailscale Service; undefined if the annotation is missing or has an unknown format. */
 export function ownersOf({
   annotations,
 }: TailnetService): z.infer<typeof ownersSchema>['ownerRefs'] | undefined {

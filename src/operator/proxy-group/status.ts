@@ -6,7 +6,7 @@ import type { ProxyGroup } from './resource.ts';
 /** Reason of the condition {@link notServed}. */
 const NOT_SERVED = 'ProxyGroupNotServed';
 
-/** Condition of a group whose type the operator's settings disable. */
+/** Returns the condition of a group whose type the operator's settings disable. */
 export function notServed({ spec }: ProxyGroup): Verdict {
   const settings = spec.type === 'ingress' ? 'services or ingresses' : 'services';
   const message =
@@ -25,7 +25,7 @@ export interface Seen {
   readonly replicas: number;
   /** Number of ready pods in the status of the StatefulSet. */
   readonly readyPods: number;
-  /** One entry for each replica. */
+  /** States of the nodes, one for each replica. */
   readonly nodes: readonly NodeState[];
   /** Name of the Tailscale Service; undefined if the control server does not support Tailscale Services. */
   readonly service: string | undefined;
@@ -64,7 +64,7 @@ type GroupVerdicts = Readonly<
   >
 >;
 
-/** Conditions after a successful reconciliation. */
+/** Returns the conditions after a successful reconciliation. */
 export function verdictsOf(seen: Seen): GroupVerdicts {
   const count = backends(seen);
   const joined = seen.nodes.filter(({ deviceId }) => deviceId !== undefined).length;

@@ -14,7 +14,7 @@ export const EVIDENCE_KEY = 'key.pem';
 const MANAGED_BY = { 'app.kubernetes.io/managed-by': 'tailscale-operator' };
 const EVIDENCE_OF = 'tailcast.dev/evidence-of';
 
-/** Name of the Secret with the private key. */
+/** Returns the name of the Secret with the private key. */
 export function evidenceSecretName(groupName: string): string {
   return `${groupName}-evidence`;
 }

@@ -168,7 +168,7 @@ function searchServerOf({ annotations }: Resource['metadata']): RecorderSearchSe
 }
 
 /**
- * Returns the problem of a Recorder. If the reference (Tailscale's operator) detects a problem too, the text is the
+ * Returns the problem of a Recorder. If the reference (Tailscale's operator) detects the same problem, the text is the
  * reference's, because dashboards match it.
  */
 function problemOf({

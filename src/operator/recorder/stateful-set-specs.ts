@@ -34,7 +34,10 @@ import type { DesiredRecorder, RecorderSearchServer } from './recorder.ts';
 
 /** The port on which clients expect a recorder. */
 const UPLOAD_PORT = 80;
-/** Address for viewers. Other nodes cannot reach this address through tailscaled, which forwards only to 127.0.0.1. */
+/**
+ * Listen address for viewers. Other nodes cannot reach this address through tailscaled, which forwards only to
+ * 127.0.0.1.
+ */
 const VIEWER_LISTEN = '127.0.0.77:8080';
 const OPS_PORT = 9003;
 const TAILSCALE_HEALTH_PORT = 9002;
@@ -120,8 +123,8 @@ function podSpec(recorder: DesiredRecorder, options: SpecOptions): V1PodSpec {
 function podSecurity(wanted: V1PodSecurityContext | undefined): V1PodSecurityContext {
   const defaults: V1PodSecurityContext = {
     fsGroup: USER,
-    // Otherwise, each start would change the group of all files: this takes minutes for millions of files, and changes
-    // their ctime.
+    // With the default policy, each start would change the group of all files: this takes minutes for millions of
+    // files, and changes their ctime.
     fsGroupChangePolicy: 'OnRootMismatch',
     seccompProfile: { type: 'RuntimeDefault' },
     sysctls: [{ name: 'net.ipv4.ip_unprivileged_port_start', value: String(UPLOAD_PORT) }],
@@ -152,8 +155,8 @@ function recorderContainer(
 }
 
 /**
- * The environment variables of the recorder container. The reference's variables are translated into the variables of
- * tailcast. Variables that the user sets override all others.
+ * Returns the environment variables of the recorder container. The reference's variables are translated into the
+ * variables of tailcast. Variables that the user sets override all others.
  */
 function recorderEnvironment(recorder: DesiredRecorder, options: SpecOptions): readonly V1EnvVar[] {
   const { hasPlayer, storage, search, statefulSet: wanted } = recorder;
@@ -220,8 +223,8 @@ function searchVariables({ url, credentials, ca }: RecorderSearchServer): Readon
 }
 
 /**
- * Volume with the signing key of all replicas that share a bucket. Without a bucket, the recorder creates its key in
- * the spool.
+ * Returns the volume with the signing key of all replicas that share a bucket. Without a bucket, the recorder creates
+ * its key in the spool.
  */
 function evidenceVolume(groupName: string): V1Volume {
   const items = [{ key: EVIDENCE_KEY, path: EVIDENCE_KEY }];
@@ -231,7 +234,10 @@ function evidenceVolume(groupName: string): V1Volume {
   };
 }
 
-/** One volume with the files of the Secrets that the search needs; empty if it needs none. */
+/**
+ * Returns a list with one volume, which contains the files of the Secrets that the search needs; an empty list if it
+ * needs none.
+ */
 function searchVolumes({ credentials, ca }: RecorderSearchServer): readonly V1Volume[] {
   const sources = [
     { name: credentials, key: SEARCH_CREDENTIALS },
@@ -243,8 +249,8 @@ function searchVolumes({ credentials, ca }: RecorderSearchServer): readonly V1Vo
 }
 
 /**
- * Serve configuration of the player: HTTPS under the node's own name, which containerboot inserts. The PROXY header
- * names the viewer.
+ * Returns the serve configuration of the player: HTTPS under the node's own name, which containerboot inserts. The
+ * PROXY header names the viewer.
  */
 function serveConfig({ statefulSet: wanted }: DesiredRecorder): object {
   const { env } = wanted.pod.container;

@@ -92,7 +92,7 @@ function proxy(duty: PacketDuty): Purpose {
 
 const TAG = /^tag:[a-zA-Z][a-zA-Z0-9-]*$/;
 
-/** Tags in the annotations of a Service; empty for the default tags. */
+/** Returns the tags in the annotations of a Service; an empty list stands for the default tags. */
 export function tagsIn(annotations: Readonly<Record<string, string>>): readonly string[] {
   const text = annotations[ANNOTATIONS.tags] ?? '';
   return text
@@ -164,7 +164,10 @@ function isFullName(name: string): boolean {
   return labels.join('.').length <= 253 && labels.length >= 3 && labels.every(isAnyCaseLabel);
 }
 
-/** True for a DNS label of ASCII letters. NOTE: `toLowerCase` turns some other letters, such as U+212A, into ASCII. */
+/**
+ * True for a DNS label of ASCII characters in upper or lower case. NOTE: `toLowerCase` turns some other letters, such
+ * as U+212A, into ASCII.
+ */
 function isAnyCaseLabel(text: string): boolean {
   return /^[\x20-\x7e]*$/.test(text) && isDnsLabel(text.toLowerCase());
 }

@@ -61,7 +61,7 @@ export function isOurLoadBalancer(
   return loadBalancerClass === undefined ? servesUnclassed : loadBalancerClass === LOAD_BALANCER_CLASS;
 }
 
-/** Returns the ProxyGroup of a Service or an Ingress; empty for none. */
+/** Returns the name of the ProxyGroup of a Service or an Ingress; empty for none. */
 export function groupIn(annotations: Readonly<Record<string, string>>): string {
   return annotations[ANNOTATIONS.proxyGroup] ?? '';
 }
@@ -78,7 +78,7 @@ export function proxyClassNameOf(
 
 /**
  * Finalizers of Services and Ingresses that a group serves. They have the names that the reference uses, so that the
- * operator can also release objects of the reference.
+ * operator can also release objects that the reference has served.
  */
 export const MEMBER_FINALIZERS = {
   svc: 'tailscale.com/service-pg-finalizer',

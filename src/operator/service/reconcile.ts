@@ -120,7 +120,7 @@ async function deploy(
   return deployed.retryAfterMs;
 }
 
-/** Hostname of the node. */
+/** Returns the hostname of the node. */
 function hostnameOf({ metadata }: Pick<Service, 'metadata'>): string {
   const { annotations, namespace = '', name } = metadata;
   return annotations[ANNOTATIONS.hostname] ?? dnsLabel(`${namespace}-${name}`);
@@ -189,7 +189,7 @@ async function withoutNode(
   return service.status.loadBalancer.ingress.filter((entry) => !isOwn(entry));
 }
 
-/** @param ingress addresses for the status; undefined to keep the present ones */
+/** @param ingress addresses for the status; undefined to keep the present addresses */
 function reportReady(
   deps: ReconcilerDeps,
   service: Service,

@@ -13,8 +13,8 @@ export const EGRESS_CONDITIONS = [
 export const INGRESS_CONDITIONS = ['TailscaleIngressSvcValid', 'TailscaleIngressSvcConfigured'] as const;
 
 /**
- * Entries for the status of a load balancer: the name of the node, and its addresses in the IP families of the
- * Service.
+ * Returns the entries for the status of a load balancer: the name of the node, and its addresses in the IP families of
+ * the Service.
  */
 export function ingressOf(
   { spec }: Service,

@@ -8,7 +8,7 @@ import type { ApiCredentials } from '../tailscale-api.ts';
 /**
  * Creates a token of the operator's own ServiceAccount.
  *
- * @throws KubeRefusal; TailcastError `CONTROL_FAILED` outside a pod
+ * @throws KubeRefusal; TailcastError `CONTROL_FAILED` if the operator does not use a ServiceAccount
  */
 export type CreateIdToken = (audience: string) => Promise<string>;
 

@@ -7,7 +7,7 @@ import { secretData } from '../workload/node-state.ts';
 import { createTailscaleControl, type ApiCredentials } from '../tailscale-api.ts';
 import { apiCredentials, createIdTokens } from './credentials.ts';
 
-/** `gone`: the `Tailnet` resource was deleted, so the operator no longer has credentials for its control server. */
+/** `gone`: the `Tailnet` resource does not exist, so the operator has no credentials for its control server. */
 export type TailnetAnswer =
   | { readonly kind: 'found'; readonly control: TailnetControl }
   | { readonly kind: 'gone'; readonly message: string };
@@ -21,7 +21,7 @@ const tailnetSchema = z.object({
   }),
 });
 
-/** Returns a function that finds the control server for a `Tailnet` name. */
+/** Returns an object whose method `of` finds the control server for a `Tailnet` name. */
 export function createTailnets(options: {
   readonly client: Pick<KubeClient, 'get' | 'review'>;
   readonly namespace: string;

@@ -1,4 +1,6 @@
-/** Writes objects by server-side apply, and only if they differ from the objects in the cluster. */
+/**
+ * Writes objects by server-side apply. Most objects are written only if they differ from the objects in the cluster.
+ */
 import { hash } from 'node:crypto';
 import { TailcastError } from '../../errors.ts';
 import { FIELD_MANAGER, type KubeClient } from '../kube-client.ts';
@@ -20,7 +22,7 @@ const APPLIED = 'tailcast.dev/applied';
 /**
  * Applies an object, unless the object in the cluster is already equal.
  *
- * @param group an existing object must belong to this resource
+ * @param group if set, an existing object must belong to this resource
  * @returns the object in the cluster
  * @throws TailcastError `OBJECT_NOT_OURS`; KubeRefusal.
  */

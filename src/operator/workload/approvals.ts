@@ -36,7 +36,10 @@ export function createApprovals({ log }: Pick<ReconcilerDeps, 'log'>) {
   }
 
   return {
-    /** @returns instructions for the user if the control server cannot approve routes through its API */
+    /**
+     * Approves the routes of the nodes that have joined.
+     * @returns instructions for the user if the control server cannot approve routes through its API
+     */
     async see(
       control: TailnetControl,
       nodes: readonly ReplicaNode[],
@@ -45,7 +48,7 @@ export function createApprovals({ log }: Pick<ReconcilerDeps, 'log'>) {
       let pending: string | undefined;
       for (const { state, control: device } of nodes) {
         // If the control server did not return the node, nothing confirms that the node ID in the state Secret is
-        // correct.
+        // correct, so the operator approves no routes.
         if (state.deviceId !== undefined && device !== undefined) {
           pending = (await approve(control, state.deviceId, routes)) ?? pending;
         }

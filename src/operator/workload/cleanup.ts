@@ -77,9 +77,8 @@ export async function removeStaleServices(
 }
 
 /**
- * Deletes the pods, then removes every node of the group from the tailnet, including nodes of surplus replicas. The
- * garbage collector deletes objects with an owner reference. This function deletes all other objects, such as Secrets
- * of nodes. Volumes stay.
+ * Deletes the pods, then removes every node of the group from the tailnet, including nodes of surplus replicas. Then
+ * deletes the objects of the group, except those that the garbage collector deletes. Volumes stay.
  *
  * @param how.control control server of the nodes; undefined if the `Tailnet` resource was deleted, so that the nodes
  *   stay in the tailnet
@@ -156,7 +155,7 @@ async function leaveTailnet(
   await removeNode(deps, state, control);
 }
 
-/** Removes a ConfigMap of a group, unless the garbage collector deletes it. */
+/** Removes a ConfigMap if it belongs to the group. */
 export async function removeConfigMap(
   deps: CleanupDeps,
   group: NodeGroup,

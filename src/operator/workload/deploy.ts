@@ -1,6 +1,6 @@
 /**
- * Creates and updates all objects of a workload: Secrets with auth keys, ServiceAccount, Role, RoleBinding, Service,
- * StatefulSet. Effects.
+ * Creates and updates all objects of a workload: Secrets, ServiceAccount, Role, RoleBinding, PodDisruptionBudget,
+ * Service, StatefulSet. Effects.
  */
 import { hasJoined, missingCondition } from './readiness.ts';
 import { z } from 'zod';
@@ -46,7 +46,7 @@ export interface DesiredWorkload {
 }
 
 export interface Deployed {
-  /** One entry for each replica. */
+  /** Nodes of all replicas. */
   readonly nodes: readonly ReplicaNode[];
   /** Nodes that have joined, and whose rules are in effect. */
   readonly joined: readonly ReplicaNode[];
@@ -184,7 +184,8 @@ function withPolicyOf(existing: KubeObject | undefined, desired: DesiredStateful
 
 /**
  * True if the selector or the volume claim templates differ. Both are immutable. The operator then deletes the
- * StatefulSet without its pods, and the new StatefulSet adopts them. The recreation itself therefore restarts no pod.
+ * StatefulSet without its pods, and the new StatefulSet adopts the pods. The recreation itself therefore restarts no
+ * pod.
  */
 export function mustRecreate(existing: KubeObject, desired: DesiredStatefulSet): boolean {
   const { spec } = existingSchema.parse(existing);

@@ -13,7 +13,7 @@ import type { NodeGroup } from './workload.ts';
  * Lifetime of a key. A pod uses its key seconds after the operator has created it, and a leaked key should expire soon.
  */
 export const KEY_LIFETIME_MS = 60 * 60 * 1000;
-/** If the remaining lifetime of a key is shorter than this, the key counts as expired. */
+/** If the remaining lifetime of a key is not longer than this time, the key counts as expired. */
 const EXPIRY_MARGIN_MS = 60_000;
 
 /**

@@ -87,15 +87,15 @@ export async function namesByOwner({
 }
 
 /**
- * True if one of the ConfigMaps `owned` is for the name of the node. A number at the end is ignored, because the
- * control server adds it if another node has the same name.
+ * True if one of the ConfigMaps with the names `owned` records the owner of the node's name. A number at the end is
+ * ignored, because the control server adds it if another node has the same name.
  */
 export function ownsNodeName(owned: readonly string[], dnsName: string): boolean {
   const [label = ''] = dnsName.split('.', 1);
   return [label, label.replace(/-\d+$/, '')].some((name) => owned.includes(objectName(name, '')));
 }
 
-/** True if the resource owns all names in the claim and no others. */
+/** True if the resource owns all names in the claim and no other names. */
 export function isSettled(claim: NameClaim, owners: ReadonlyMap<string, readonly string[]>): boolean {
   const owned = owners.get(claim.metadata.uid) ?? [];
   const wanted = objectNames(claim);

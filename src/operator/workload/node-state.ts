@@ -64,8 +64,8 @@ export function readNodeState(secret: KubeObject | undefined): NodeState {
 const X25519_PKCS8 = '302e020100300506032b656e04220420';
 
 /**
- * The public half of the machine key in a state Secret, in the format of control servers. tailscaled stores the key
- * before it registers its node. The key therefore identifies the node even if the pod stopped before it stored the
+ * Returns the public half of the machine key in a state Secret, in the format of control servers. tailscaled stores the
+ * key before it registers its node. The key therefore identifies the node even if the pod stopped before it stored the
  * node ID.
  */
 export function machineKeyOf(secret: KubeObject): string | undefined {

@@ -28,9 +28,9 @@ export function serviceAccount(group: NodeGroup, options: Place): DesiredObject 
 }
 
 /**
- * Role of the pods: they may store the state of their nodes and write events. A pod reads its auth key from its state
- * Secret, so it needs no access to the auth Secrets. A group without replicas gets no rule for Secrets, because a rule
- * without resource names would grant access to all Secrets of the namespace.
+ * Returns the Role of the pods, which permits them to store the state of their nodes and to write events. A pod reads
+ * its auth key from its state Secret, so it needs no access to the auth Secrets. A group without replicas gets no rule
+ * for Secrets, because a rule without resource names would grant access to all Secrets of the namespace.
  *
  * @param readable names of other Secrets that the pods may read
  */
@@ -68,8 +68,8 @@ export function roleBinding(group: NodeGroup, options: Place): DesiredObject {
 }
 
 /**
- * PodDisruptionBudget that permits the eviction of one replica at a time, so that the others keep serving callers while
- * Kubernetes nodes are drained.
+ * Returns the PodDisruptionBudget that permits the eviction of one replica at a time, so that the other replicas keep
+ * serving callers while Kubernetes nodes are drained.
  */
 export function disruptionBudget(
   group: NodeGroup,
@@ -115,8 +115,8 @@ export function authSecret(
 }
 
 /**
- * The Secret for the state of a replica. The operator creates the Secret before the pod. Otherwise, the pod would
- * create a Secret without the labels.
+ * Returns the Secret for the state of a replica. The operator creates the Secret before the pod. Otherwise, the pod
+ * would create a Secret without the labels.
  *
  * @param data data for the pod, such as the auth key of its tailscaled; empty after the node has joined, so that no
  *   used key stays in the Secret
@@ -137,7 +137,7 @@ export function stateSecret(
   };
 }
 
-/** Labels, owner and namespace of every object of a resource. */
+/** Returns the metadata of an object that the operator creates for a resource. */
 export function metadataOf(
   group: ObjectOwner,
   { namespace }: Place,
@@ -159,7 +159,7 @@ export function metadataOf(
 
 /**
  * Removes the owner reference from the metadata of a node's Secret, which must exist until the node has left the
- * tailnet. A foreground deletion would delete owned objects before finalizers run.
+ * tailnet. A foreground deletion of the resource would delete owned objects before the operator removes the node.
  */
 function ownerless(metadata: DesiredObject['metadata']): DesiredObject['metadata'] {
   return { ...metadata, ownerReferences: [] };

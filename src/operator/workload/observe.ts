@@ -114,8 +114,8 @@ export interface ReplicaSecrets {
 }
 
 /**
- * The Secrets of each replica, in the order of the replicas. Secrets with other names are ignored, even if they have
- * the group's labels.
+ * Returns the Secrets of each replica, in the order of the replicas. Secrets with other names are ignored, even if they
+ * have the group's labels.
  */
 export function replicaSecrets(
   group: NodeGroup,

@@ -95,8 +95,8 @@ const SERVE_DIRECTORY = '/etc/tailcast';
 const SERVE_ANNOTATION = 'tailcast.dev/serve-config';
 
 /**
- * Pod annotation with a serve configuration. The configuration file is mounted from this annotation, so a change
- * reaches the running pod.
+ * Returns the pod annotation with a serve configuration. The configuration file is mounted from this annotation, so a
+ * change reaches the running pod.
  */
 export function serveAnnotation(config: object): TextMap {
   return { [SERVE_ANNOTATION]: JSON.stringify(config) };
@@ -112,8 +112,8 @@ export function httpProbe(
 }
 
 /**
- * Readiness and liveness probes, which connect to the operations listener of the tailcast container. Without this
- * listener, the container has no probes.
+ * Returns readiness and liveness probes, which connect to the operations listener of the tailcast container. Without
+ * this listener, the container has no probes.
  */
 function opsProbes(
   env: readonly V1EnvVar[],
@@ -190,7 +190,7 @@ export function podFacts(): readonly V1EnvVar[] {
   ];
 }
 
-/** Constraint that spreads replicas over different machines, if possible. */
+/** Returns a constraint that spreads replicas over different machines, if possible. */
 export function spreadOver(labels: Readonly<Record<string, string>>): V1TopologySpreadConstraint[] {
   return [
     {
@@ -212,9 +212,9 @@ export interface TailscaleContainer {
 }
 
 /**
- * tailscaled in userspace mode as a sidecar. The tailscale container starts before the tailcast container and stops
- * after it, so that sessions can drain. The first login of tailscaled uses the auth key in its state Secret. The
- * container then removes the key from the Secret.
+ * Returns the sidecar with tailscaled in userspace mode. The tailscale container starts before the tailcast container
+ * and stops after it, so that sessions can drain. The first login of tailscaled uses the auth key in its state Secret.
+ * The container then removes the key from the Secret.
  */
 export function tailscaleContainer(
   { hostname, serve, healthPort, extra }: TailscaleContainer,
@@ -247,7 +247,10 @@ export function tailscaleContainer(
   };
 }
 
-/** Volumes of the tailscale container, and the volume that both containers share. */
+/**
+ * Returns the volumes of the tailscale container, the volume that both containers share, and `/tmp` of the tailcast
+ * container.
+ */
 export function tailscaleVolumes(serve: boolean): V1Volume[] {
   const item = {
     path: 'serve.json',
@@ -261,7 +264,7 @@ export function tailscaleVolumes(serve: boolean): V1Volume[] {
   ];
 }
 
-/** Template from which each replica gets its PersistentVolumeClaim. */
+/** Returns the template from which each replica gets its PersistentVolumeClaim. */
 export function claimTemplate(
   name: string,
   labels: Readonly<Record<string, string>>,

@@ -3,16 +3,16 @@ import { z } from 'zod';
 import type { SpecOptions, Duty, Proxy } from './workload.ts';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
 
-/** Names of the files. */
+/** Names of the configuration files. */
 export const CONFIG_FILES = ['cap-95.hujson', 'cap-107.hujson'] as const;
 
-/** File of the serve configuration, in the same directory. */
+/** Name of the file with the serve configuration. */
 export const SERVE_CONFIG = 'serve-config';
-/** File of the ingress table for a server of tailcast; see `wire/ingress-table`. */
+/** Name of the file with the table for tailcast's ingress server; see `wire/ingress-table`. */
 export const TABLE = 'ingress-table';
 /**
- * File of the forwarding rules. It is in the same Secret as the field in which containerboot reports the applied rules,
- * so the names must differ.
+ * Name of the file with the forwarding rules. The rules are in the same Secret as the field in which containerboot
+ * reports the applied rules, so the names must differ.
  */
 export const RULES = 'ingress-rules';
 

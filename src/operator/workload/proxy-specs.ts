@@ -57,7 +57,7 @@ const MOUNTED_AT_LEAST = 4;
 /** Prefix of annotations with the configuration that the operator set last, for users who inspect a pod. */
 export const LAST_SET = 'tailscale.com/operator-last-set-';
 
-/** Headless Service of the proxy, to whose name egress Services point. */
+/** Returns the headless Service of the proxy, to whose name egress Services point. */
 export function headlessService({ group }: Proxy, options: SpecOptions): DesiredObject {
   const desired = {
     apiVersion: 'v1',
@@ -139,8 +139,8 @@ export const GATES = {
 } as const;
 
 /**
- * Settings that let a group roll out without interruption. During a long termination period, callers switch to other
- * pods, and a readiness gate delays the replacement of the next pod.
+ * Returns settings that let a group roll out without interruption. During a long termination period, callers switch to
+ * other pods, and a readiness gate delays the replacement of the next pod.
  */
 function handingOver({ kind }: Duty): Pick<V1PodSpec, 'terminationGracePeriodSeconds' | 'readinessGates'> {
   if (kind !== 'egress-group' && kind !== 'ingress-group') return {};
@@ -149,9 +149,9 @@ function handingOver({ kind }: Duty): Pick<V1PodSpec, 'terminationGracePeriodSec
 }
 
 /**
- * Lifecycle hook before termination, during which callers switch to other pods. In egress groups, the hook calls
- * containerboot, which implements the switch. In ingress groups, the hook stops the advertisement of routes, and the
- * pod forwards packets for another 10 s. Tailscale Services need no hook, because containerboot itself stops their
+ * Returns the lifecycle hook before termination, during which callers switch to other pods. In egress groups, the hook
+ * calls containerboot, which implements the switch. In ingress groups, the hook stops the advertisement of routes, and
+ * the pod forwards packets for another 10 s. Tailscale Services need no hook, because containerboot itself stops their
  * advertisement.
  */
 function beforeEnd({ kind }: Duty): Pick<V1Container, 'lifecycle'> {
@@ -170,7 +170,7 @@ export const GIVE_UP: readonly string[] = [
   'tailscale --socket=/tmp/tailscaled.sock set --advertise-routes=; sleep 10',
 ];
 
-/** Volumes with the forwarding rules of a group, or with the serve configuration of a node. */
+/** Returns the volumes with the forwarding rules of a group, or with the serve configuration of a node. */
 function dutyVolumes(name: string, duty: Duty): V1Volume[] {
   if (duty.kind === 'egress-group') return [{ name: 'egress-services', configMap: { name: duty.configMap } }];
   if (!('serveConfig' in duty)) return [];
@@ -193,8 +193,8 @@ function dutyMounts(name: string, duty: Duty): V1VolumeMount[] {
 }
 
 /**
- * Init container that enables packet forwarding in the pod's network. It runs privileged, because it writes to
- * `/proc/sys`.
+ * Returns the init container that enables packet forwarding in the pod's network. It runs privileged, because it writes
+ * to `/proc/sys`.
  */
 function forwardingContainer({ tailscaleImage }: SpecOptions): V1Container {
   const ipv6 = '/proc/sys/net/ipv6/conf/all/forwarding';
@@ -258,7 +258,7 @@ const FIRST_FREE_PORT = 1024;
  */
 const OPS_PORT = 9005;
 
-/** Security context for the strictest pod security standard (restricted). */
+/** Returns the security context for the strictest pod security standard (restricted). */
 function podSecurity(duty: Duty): V1PodSecurityContext {
   const low = duty.kind === 'forward-out' && duty.ports.some((port) => port < FIRST_FREE_PORT);
   return {
@@ -280,8 +280,8 @@ function sharesSocket(duty: Duty): boolean {
 }
 
 /**
- * Container with tailcast's ingress server. tailscaled forwards connections to the server's default listeners. The
- * server terminates TLS with the certificates of the Ingress.
+ * Returns the container with tailcast's ingress server. tailscaled forwards connections to the server's default
+ * listeners. The server terminates TLS with the certificates of the Ingress or Gateway.
  */
 function ingressContainer({ recorderImage }: SpecOptions): V1Container {
   const env = variables({
@@ -294,8 +294,8 @@ function ingressContainer({ recorderImage }: SpecOptions): V1Container {
 }
 
 /**
- * Container with tailcast's forwarder. It listens on the ports of the Service, and connects to the same ports of the
- * target through tailscaled.
+ * Returns the container with tailcast's forwarder. The forwarder listens on the ports of the Service, and connects to
+ * the same ports of the target through tailscaled.
  */
 function forwarderContainer(
   { of, ports }: Extract<ForwardDuty, { readonly kind: 'forward-out' }>,
@@ -359,10 +359,13 @@ function dutyVariables(duty: Duty): readonly V1EnvVar[] {
   }
 }
 
-/** Addresses of the pod. Reports of the pod contain them, so that the operator recognizes reports of earlier pods. */
+/**
+ * Variable with the addresses of the pod. Reports of the pod contain these addresses, so that the operator recognizes
+ * reports of earlier pods.
+ */
 const POD_ADDRESSES: V1EnvVar = { name: 'POD_IPS', valueFrom: { fieldRef: { fieldPath: 'status.podIPs' } } };
 
-/** Variables that enable containerboot's health check. The check succeeds when the rules are in effect. */
+/** Returns variables that enable containerboot's health check. The check succeeds when the rules are in effect. */
 function healthVariables(duty: Duty): readonly V1EnvVar[] {
   if (usesAllPorts(duty)) return [];
   // The front Services may have addresses of both families, so containerboot listens on its default address, which
@@ -371,15 +374,17 @@ function healthVariables(duty: Duty): readonly V1EnvVar[] {
   return variables({ TS_LOCAL_ADDR_PORT: `$(POD_IP):${LOCAL_PORT}`, TS_ENABLE_HEALTH_CHECK: 'true' });
 }
 
-/** Ordinals of the replicas whose configuration every pod mounts. Some of these replicas may not exist yet. */
+/**
+ * Returns the ordinals of the replicas whose configuration every pod mounts. Some of these replicas may not exist yet.
+ */
 function mountedOrdinals(replicas: number): readonly number[] {
   const count = replicas <= 1 ? 1 : Math.ceil(replicas / MOUNTED_AT_LEAST) * MOUNTED_AT_LEAST;
   return Array.from({ length: count }, (_, ordinal) => ordinal);
 }
 
 /**
- * Volumes that contain the configurations from the state Secrets, but not the state itself. The Secrets are optional,
- * so a missing one does not block a pod.
+ * Returns volumes that contain the configurations from the state Secrets, but not the state itself. The Secrets are
+ * optional, so a missing Secret does not block a pod.
  */
 function configVolumes({ name, replicas }: NodeGroup, { kind }: Duty): V1Volume[] {
   const keys = kind === 'ingress-group' ? [...CONFIG_FILES, SERVE_CONFIG, RULES] : CONFIG_FILES;

@@ -48,7 +48,10 @@ export function hasJoined(group: NodeGroup, { ordinal, state }: ReplicaNode, { p
   );
 }
 
-/** Number of pods of a StatefulSet that are ready and run its current template. */
+/**
+ * Returns the number of pods of a StatefulSet that are ready and run its current template. During a roll-out, the
+ * result is an upper bound.
+ */
 export function readyPodsOf(statefulSet: KubeObject | undefined): number {
   if (statefulSet === undefined) return 0;
   const { metadata, status } = statusSchema.parse(statefulSet);

@@ -1,6 +1,6 @@
 /**
- * Common lifecycle of all resources: adds the finalizer before nodes are created, and removes it after the nodes are
- * gone. Effects.
+ * Common lifecycle of all resources that have nodes: adds the finalizer before nodes are created, and removes it after
+ * the nodes are gone. Effects.
  */
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
@@ -51,7 +51,7 @@ export interface Managed {
   readonly kind: ResourceKind;
   readonly finalizer: string;
   readonly group: NodeGroup;
-  /** `spec.tailnet`; empty for the operator's tailnet. */
+  /** Name of the `Tailnet` resource; empty for the operator's tailnet. */
   readonly tailnet: string;
   readonly metadata: {
     readonly name: string;
@@ -290,8 +290,8 @@ export function createReconciler<Resource>(deps: ReconcilerDeps, pass: Reconcile
 }
 
 /**
- * Checks the tags and the names before any object is created. Returns the reason why the nodes must not be created, or
- * undefined.
+ * Checks the tags and claims the names, before any other object is created. Returns the reason why the nodes must not
+ * be created, or undefined.
  */
 async function refusalOf(
   deps: ReconcilerDeps,

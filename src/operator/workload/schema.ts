@@ -10,7 +10,7 @@ import { z } from 'zod';
 
 export const textMap = z.record(z.string(), z.string()).default({});
 
-/** Go writes empty lists as null. */
+/** Returns the schema of a list that may be null, because Go writes empty lists as null. */
 export function nullableList<Item extends z.ZodType>(item: Item) {
   return z
     .array(item)
@@ -46,7 +46,10 @@ export const conditionSchema = z.object({
  */
 export const statusSchema = z.looseObject({ conditions: z.array(conditionSchema).default([]) }).prefault({});
 
-/** Schema for a value of a core type, which is passed on unchanged, because the API server has already validated it. */
+/**
+ * Schema for a value of a Kubernetes type, which is passed on unchanged, because the API server has already validated
+ * it.
+ */
 export const passed = <T>() => z.custom<T>().optional();
 
 /** Settings of pods in all custom resources. */

@@ -2,7 +2,7 @@
 import type { TailnetDevice } from '../auth-keys.ts';
 import type { NodeState } from './node-state.ts';
 
-/** `metav1.Condition` */
+/** A condition in the format of `metav1.Condition`. */
 export interface Condition {
   readonly type: string;
   readonly status: string;

@@ -110,7 +110,7 @@ type OwningKind = 'Recorder' | 'ProxyGroup';
 const MANAGED_BY = 'app.kubernetes.io/managed-by';
 const OPERATOR = 'tailscale-operator';
 
-/** Labels of all objects of a group. */
+/** Returns the labels of all objects of a group. */
 export function groupLabels(kind: OwningKind, name: string): Readonly<Record<string, string>> {
   return {
     'app.kubernetes.io/name': kind.toLowerCase(),
@@ -119,7 +119,7 @@ export function groupLabels(kind: OwningKind, name: string): Readonly<Record<str
   };
 }
 
-/** Labels as a selector for list and watch. */
+/** Returns labels as a selector for list and watch. */
 export function labelSelector(labels: Readonly<Record<string, string>>): string {
   return Object.entries(labels)
     .map(([key, value]) => `${key}=${value}`)
@@ -163,12 +163,14 @@ export function ordinals({ replicas }: NodeGroup): readonly number[] {
   return Array.from({ length: replicas }, (_, ordinal) => ordinal);
 }
 
-/** Name of the Secret with the node state of replica `ordinal`. The pod of this replica has the same name. */
+/**
+ * Returns the name of the Secret with the node state of replica `ordinal`. The pod of this replica has the same name.
+ */
 export function stateSecretName(groupName: string, ordinal: number): string {
   return `${groupName}-${ordinal}`;
 }
 
-/** Name of the Secret with the auth key of replica `ordinal`. */
+/** Returns the name of the Secret with the auth key of replica `ordinal`. */
 export function authSecretName(groupName: string, ordinal: number): string {
   return `${groupName}-auth-${ordinal}`;
 }
@@ -187,7 +189,7 @@ export function secretRole(
   return { kind: match[1] === undefined ? 'state' : 'auth', ordinal: Number(match[2]) };
 }
 
-/** Type of a parent. A label of the parent's objects contains it. */
+/** Type of a parent. A label of the parent's objects contains this type. */
 export type ParentType = 'svc' | 'ingress' | 'gateway' | 'connector' | 'proxygroup';
 
 /** A resource that has proxies. */
@@ -206,8 +208,8 @@ const LABELS = {
 } as const;
 
 /**
- * Labels of all objects of a parent. The reference (Tailscale's operator) uses the same labels, so the operator also
- * finds objects that the reference created.
+ * Returns the labels of all objects of a parent. The reference (Tailscale's operator) uses the same labels, so the
+ * operator also finds objects that the reference created.
  */
 export function parentLabels({ type, namespace, name }: Parent): Readonly<Record<string, string>> {
   return {
@@ -258,7 +260,7 @@ export function parentAmong(
 /** Task that forwards packets from or to one target. It needs privileges. */
 export interface PacketDuty {
   readonly kind: keyof typeof PACKET_DUTIES;
-  /** Address or DNS name. */
+  /** Address or DNS name of the target. */
   readonly target: string;
 }
 
