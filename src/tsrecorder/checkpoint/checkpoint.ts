@@ -99,7 +99,7 @@ export type SignedCheck = (session: OpenSession) => Promise<boolean>;
  *
  * @param maxReads maximum number of statements without a trusted signature that one listing reads. Further sessions
  *   count as unsigned. The next listing continues after the last statement that was read, so forged statements cannot
- *   hide genuine ones permanently. Default: all
+ *   hide genuine statements permanently. Default: all
  */
 export function createSignedCheck(
   bucket: Bucket,

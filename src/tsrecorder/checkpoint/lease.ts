@@ -33,7 +33,7 @@ export interface LeaseOptions {
   readonly leaseMs: number;
   /** The evidence log of this recorder: name and signing key. */
   readonly evidence: { readonly log: string; readonly key: SigningKey };
-  /** Public keys of the trusted recorders, including this one. Map keys: key id. */
+  /** Public keys of the trusted recorders, including this recorder. Map keys: key id. */
   readonly trusted: ReadonlyMap<string, PublicKey>;
   /** `monotonicMs` returns the time of a monotonic clock, and `nowMs` the time since the epoch, in milliseconds. */
   readonly monotonicMs: () => number;
@@ -74,13 +74,13 @@ interface Written {
 
 /** Leases in the bucket at one moment. */
 export interface Leases {
-  /** Names of the live recorders, including this one. */
+  /** Names of the live recorders, including this recorder. */
   readonly live: ReadonlySet<string>;
   /** Names with an expired lease or claim. */
   readonly lost: ReadonlySet<string>;
   /** All names with a signed lease or claim. */
   readonly signed: ReadonlySet<string>;
-  /** Evidence logs of the live recorders, including this one. */
+  /** Evidence logs of the live recorders, including this recorder. */
   readonly liveLogs: ReadonlySet<string>;
 }
 

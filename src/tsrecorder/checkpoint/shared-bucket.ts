@@ -23,7 +23,7 @@ export interface SharedBucketOptions {
   readonly spoolDirectory: string;
   readonly ingest: () => Ingest;
   readonly evidence: Pick<SessionEvidence, 'log' | 'key' | 'startOf' | 'publish' | 'witnessed'>;
-  /** Public keys of the trusted recorders, including this one. Map keys: key id. */
+  /** Public keys of the trusted recorders, including this recorder. Map keys: key id. */
   readonly trusted: ReadonlyMap<string, PublicKey>;
   readonly events: Pick<RecorderEvents, 'record'>;
   readonly checkpointMs: number;

@@ -49,7 +49,7 @@ export async function openEventBatches(options: EventBatchOptions): Promise<Even
 /** Reads the complete lines of a batch; undefined if the batch is in the store by now. */
 export type ReadWaiting = () => Promise<string | undefined>;
 
-/** Events that were received, in batches on disk until they are stored. */
+/** Received events, which stay in batches on disk until the batches are stored. */
 export class EventBatches {
   readonly #options: EventBatchOptions;
   #batch: AppendFile | undefined;

@@ -389,7 +389,7 @@ export class EvidenceLog {
 
   /**
    * Adds the newest entries of the evidence logs of other trusted recorders to this log. With these entries, `verify`
-   * detects a truncation of those logs.
+   * detects a truncation of the other logs.
    */
   async #witness(): Promise<void> {
     const { nowMs, witnessMs } = this.#options;

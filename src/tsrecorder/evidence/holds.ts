@@ -39,7 +39,8 @@ import { encodeStatement, readStatementIn, type StatementPurpose } from './state
 import { readSignedEntries, type DocumentReader, type ReadLog } from './verify-logs.ts';
 
 /**
- * A hold or a release. If there are several statements about a recording, the one with the latest time (`at`) is valid.
+ * A hold or a release. If there are several statements about a recording, the statement with the latest time (`at`) is
+ * valid.
  */
 export type HoldChange = Extract<LogEvent, { kind: 'held' | 'released' }>;
 
@@ -191,8 +192,8 @@ export function holdName(recording: string): string {
 }
 
 /**
- * True if the store has a hold of the recording that is newer than `logged`, the last statement in the log, or a
- * document without a trusted signature. @throws TailcastError `STORE_FAILED`
+ * Returns true if the store has a signed hold of the recording that is newer than `logged` (the last statement in the
+ * log), or if the document of the hold has no trusted signature. @throws TailcastError `STORE_FAILED`
  */
 export async function hasNewHold(
   store: Pick<DocumentStore, 'readDocument'>,

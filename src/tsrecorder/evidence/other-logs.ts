@@ -42,7 +42,7 @@ export interface OtherLogsOptions {
 
 /** Newest entries of other evidence logs. */
 export interface NewestHeads {
-  /** Entries that are newer than the known ones. */
+  /** Entries that are newer than the known entries. */
   readonly heads: readonly LogHead[];
   /** True if the pass ended at its read limit, although further segments of a log may be signed. */
   readonly isBehind: boolean;
@@ -150,7 +150,10 @@ export class OtherLogs {
     return undefined;
   }
 
-  /** Reports unsigned segments after the last signed entry, once until they are gone. */
+  /**
+   * Reports that a log has unsigned segments after its last signed entry. Repeats the report only if such segments were
+   * gone in the meantime.
+   */
   #report(log: string, segments: readonly Segment[], last: LogHead | undefined): void {
     if (last === undefined || this.#readsLeft === 0) return;
     const unsigned = segments.filter(({ first }) => first > last.n);
@@ -170,8 +173,8 @@ export class OtherLogs {
 }
 
 /**
- * Sorts logs: first the logs with a known entry, then the others. Each group begins at a random log: an attacker may
- * add more logs than one pass reads, and each log must be read in some pass.
+ * Sorts logs: first the logs with a known entry, then the other logs. Each group begins at a random log: an attacker
+ * may add more logs than one pass reads, and each log must be read in some pass.
  */
 function inOrder<T extends { readonly known: LogHead | undefined }>(logs: readonly T[]): readonly T[] {
   const groups = [

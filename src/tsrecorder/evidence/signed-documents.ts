@@ -2,7 +2,8 @@
  * In-memory copy of the signed documents in one folder of a store.
  *
  * Anyone with write access to the store can add documents. A refresh therefore reads a limited number of unread
- * documents, starting at a random position. Many forged documents can delay genuine ones, but not hide them.
+ * documents, starting at a random position. Many forged documents can delay the reading of genuine documents, but
+ * cannot prevent it.
  */
 import { randomInt } from 'node:crypto';
 import type { z } from 'zod';

@@ -153,8 +153,8 @@ export class Ingest {
   }
 
   /**
-   * Recovers the spools of an earlier process. Resolves when the catalogue lists all of them. Sessions that no
-   * connection continues are then stored in the background.
+   * Recovers the spools of an earlier process. Resolves when the catalogue lists all sessions in the spools. Sessions
+   * that no connection continues are then stored in the background.
    */
   async recover(): Promise<void> {
     await this.#unreadable.recover(await listSpools(this.#options.spoolDirectory));

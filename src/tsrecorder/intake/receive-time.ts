@@ -1,5 +1,5 @@
 /**
- * Receive times for keys. Each time is later than the previous one, so that two uploads of one tailnet node never have
+ * Receive times for keys. Each time is later than the previous time, so that two uploads of one tailnet node never have
  * the same key.
  */
 import { formatTime } from '../store/key.ts';

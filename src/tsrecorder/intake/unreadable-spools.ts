@@ -43,7 +43,7 @@ export class UnreadableSpools {
     return [...this.#known.values()];
   }
 
-  /** Recovers the readable spools, and retries the others later. */
+  /** Recovers the readable spools, and retries the unreadable spools later. */
   async recover(keys: readonly RecordingKey[]): Promise<void> {
     for (const key of keys) {
       try {

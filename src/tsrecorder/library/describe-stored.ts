@@ -240,8 +240,9 @@ function describeFromSidecar({ recording, cast }: Sidecar, key: RecordingKey, by
 }
 
 /**
- * Replaces the source, pod and cluster of a recording with those in the header of its cast. These facts decide who may
- * see the recording. If a sidecar has no valid signature, anyone with write access to the store may have changed it.
+ * Replaces the source, pod and cluster of a recording with the values in the header of its cast. These facts decide who
+ * may see the recording. If a sidecar has no valid signature, anyone with write access to the store may have changed
+ * it.
  */
 async function withFactsOfHeader(
   read: ReadCast,

@@ -42,7 +42,7 @@ export interface Listings {
   prepare(): Promise<CurrentListing>;
   /** Adds a recording that this process has stored to the last listing. */
   add(stored: StoredRecording): void;
-  /** Discards the cached listing, so that the next request creates another one. */
+  /** Discards the cached listing, so that the next request creates a new listing. */
   forget(): void;
 }
 
@@ -76,7 +76,10 @@ export function createListings(options: ListingsOptions): Listings {
   let scanned: readonly StoredRecording[] | undefined;
   let listing: Listing | undefined;
   let last: Last | undefined;
-  /** Recordings that were added since the last list of the store. The index knows them. Map keys: recording id. */
+  /**
+   * Recordings that were added since the last list of the store. The index is already notified of these recordings. Map
+   * keys: recording id.
+   */
   let own = new Map<string, StoredRecording>();
 
   /** Lists again. Returns the previous listing if nothing changed. */

@@ -1,6 +1,6 @@
 /**
  * Thread that builds play indexes. The thread receives a task and then the cast in chunks, and requests each chunk
- * after it has processed the previous one. The results are files: the index, the screens of keyframes, and the
+ * after it has processed the previous chunk. The results are files: the index, the screens of keyframes, and the
  * transcript.
  */
 import { createWriteStream } from 'node:fs';

@@ -9,7 +9,10 @@ import { readGaps } from './known-gaps.ts';
 import { openPlayIndexes, type PlayIndexes } from './play-indexes.ts';
 
 const FOLDER = 'playback';
-/** Maximum number of concurrent builds. With two builds, one user cannot block all others. */
+/**
+ * Maximum number of concurrent builds. With two builds, one long build does not block the builds for all other
+ * recordings.
+ */
 const MAX_BUILDING = 2;
 const MAX_WAITING = 32;
 

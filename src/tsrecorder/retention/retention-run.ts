@@ -72,8 +72,8 @@ export interface RetentionOptions {
   readonly store: RecordingStore;
   readonly evidence: Pick<SessionEvidence, 'removing' | 'removingDocuments' | 'holding' | 'holds'>;
   /**
-   * Public keys of the trusted recorders, including this one. Map keys: key id. A hold or a release is valid only if
-   * one of these keys signed it.
+   * Public keys of the trusted recorders, including this recorder. Map keys: key id. A hold or a release is valid only
+   * if one of these keys signed it.
    */
   readonly trusted: ReadonlyMap<string, PublicKey>;
   readonly policy: RetentionPolicy;

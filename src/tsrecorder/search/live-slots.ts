@@ -1,7 +1,7 @@
 /**
- * Chooses the running sessions that the indexer reads while they run. Their number is limited, because each of them has
- * a screen in memory. A session without new output gives way to a session with unread output, so that idle sessions
- * cannot prevent rules from reading the output of other sessions.
+ * Chooses the running sessions that the indexer reads while they run. Their number is limited, because each of these
+ * sessions has a screen in memory. A session without new output gives way to a session with unread output, so that idle
+ * sessions cannot prevent rules from reading the output of other sessions.
  */
 import { castBytes } from '../library/replay.ts';
 import type { LiveRecording } from '../library/live-recording.ts';

@@ -85,7 +85,10 @@ export interface IndexOperations {
    */
   tidy(ask: null): boolean;
   ids(ask: { readonly after: string; readonly limit: number }): readonly IndexedSession[];
-  /** Returns the same as `ids`, but from a query process. */
+  /**
+   * Returns the same sessions as `ids`. Query processes answer this request, and the index writer process answers
+   * `ids`.
+   */
   versions(ask: { readonly after: string; readonly limit: number }): readonly IndexedSession[];
   version(ask: { readonly id: string }): string | undefined;
   status(ask: null): IndexStatus;

@@ -26,8 +26,8 @@ export function addSavedSearchApi(app: FastifyInstance, { searches, access }: Sa
   async function searchesOf(viewer: Viewer): Promise<SavedSearches> {
     const { personal, shared } = await searches.of(ownerOf(viewer));
     const mayWrite = access.mayReview(viewer);
-    // Restricted viewers get no shared searches: these may contain names of users and namespaces that the viewer must
-    // not see.
+    // Restricted viewers get no shared searches: shared searches may contain names of users and namespaces that the
+    // viewer must not see.
     const seesAll = access.scope(viewer) === 'everything';
     return { personal, shared: seesAll ? shared : [], mayWrite, mayShare: mayWrite && seesAll };
   }

@@ -1,7 +1,8 @@
 /**
  * Listeners of a recorder: one address for all clients, or one for uploads and one for viewers. With two addresses,
  * firewalls and the tailnet policy can distinguish uploads from viewers. A further address serves viewers behind
- * `tailscale serve`, which names them in PROXY headers. Each address has its own limit of connections.
+ * `tailscale serve`, which sends the addresses of viewers in PROXY headers. Each address has its own limit of
+ * connections.
  */
 import type { ListenAddress } from '../../listen.ts';
 import type { Logger } from '../../observe/logger.ts';

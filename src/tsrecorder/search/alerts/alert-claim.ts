@@ -13,7 +13,7 @@ import { alertMarkName, type AlertMark } from '../../store/alert-marks.ts';
 import type { DocumentStore } from '../../store/document-store.ts';
 import type { Alert } from './alert.ts';
 
-/** Signs claims and delivery marks, and verifies those of other recorders. */
+/** Signs claims and delivery marks, and verifies the claims and delivery marks of other recorders. */
 export interface AlertSigner {
   sign(value: object): string;
   /** Reads a claim or a delivery mark. @returns the signed value, or the reason why the text is invalid */

@@ -113,8 +113,8 @@ function inFacets(word: string): string {
 }
 
 /**
- * Returns words that the condition implies: every matching session has them. These words reduce the number of sessions
- * to check.
+ * Returns words that the condition implies: every matching session contains these words. These words reduce the number
+ * of sessions to check.
  *
  * @returns undefined if the condition implies no words
  */

@@ -59,7 +59,7 @@ function* listByTime(
     )
     .iterate(...found.values);
   // In descending order, all sessions after a row started in the millisecond of the row's session number or earlier. In
-  // ascending order, none of them started more than `spillMs` before this millisecond.
+  // ascending order, none of these sessions started more than `spillMs` before this millisecond.
   yield* inOrder(
     numbered(rows),
     (left, right) => (left.order === right.order ? 0 : left.order < right.order === isNewestFirst ? 1 : -1),
@@ -178,7 +178,8 @@ interface Source {
 }
 
 /**
- * Returns the sessions to check: those that match the filters for user, pod and so on, or those that contain the text.
+ * Returns the sessions to check: the sessions that match the filters for user, pod and so on, or the sessions that
+ * contain the text.
  */
 function sourceOf(sessions: DatabaseSync, { text = '', may }: ListAsk, { match }: CompiledQuery): Source {
   // NOTE: only viewers who may see all sessions may use a text lookup, because its duration also depends on sessions

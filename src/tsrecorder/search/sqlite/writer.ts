@@ -75,7 +75,7 @@ export class IndexWriter implements WritingEngine {
   readonly #months = new Map<string, Month>();
   readonly #added: Added[] = [];
   /**
-   * Bytes of the pending sessions, in one reusable block of memory. If they were separate strings and buffers, garbage
+   * Bytes of the pending sessions, in one reusable block of memory. With separate strings and buffers instead, garbage
    * collection would take 10 % of the CPU time of an index build.
    */
   readonly #waiting = new GrowingBytes(32 * 1024 ** 2);
