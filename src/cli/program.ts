@@ -251,7 +251,7 @@ function addTools(command: AddCommand, context: CommandContext, outcome: { code:
     });
 }
 
-/** Adds `search`. The exit codes are those of grep: 0 for a match, 1 for no match. */
+/** Adds `search`. The exit codes are the same as in grep: 0 for a match, 1 for no match. */
 function addSearch(
   program: Command,
   command: AddCommand,

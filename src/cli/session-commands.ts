@@ -19,7 +19,8 @@ const DESCRIPTIONS: Readonly<Record<ControlAction, string>> = {
   resume: 'resume a paused session',
 };
 /**
- * Start position in seconds. It is longer than any session, so all output that is already recorded appears immediately.
+ * Start position in seconds. This time is longer than any session, so all output that is already recorded appears
+ * immediately.
  */
 const NOW = '3600000';
 

@@ -1,4 +1,4 @@
-/** Creates the client for a gateway's access reviews. It uses separate connections to the API server. */
+/** Creates the client for a gateway's access reviews. The client uses separate connections to the API server. */
 import { z } from 'zod';
 import { createApiClient } from '../doctor/api-client.ts';
 import { TailcastError } from '../errors.ts';

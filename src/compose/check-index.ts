@@ -1,4 +1,4 @@
-/** Checks of a search index for `tailcast doctor`. They read the index in the same way as a recorder. */
+/** Checks of a search index for `tailcast doctor`. The checks read the index in the same way as a recorder. */
 import { existsSync } from 'node:fs';
 import { z } from 'zod';
 import { startIndexClient } from '../tsrecorder/search/index-client.ts';

@@ -168,7 +168,7 @@ function filesOf(discovery: Extract<Discovery, { directory: string }>): ClusterS
   });
 }
 
-/** Returns a source that reads its files again only after one of them has changed. */
+/** Returns a source that reads its files again only after one of the files has changed. */
 function followFiles(source: {
   readonly name: string;
   readonly files: () => Promise<readonly string[]>;

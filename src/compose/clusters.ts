@@ -63,7 +63,7 @@ export interface Clusters {
   /** Addresses (`host:port`) of listeners that serve only one cluster. Map keys: name of the cluster. */
   readonly listeners: ReadonlyMap<string, string>;
   readonly check: ReadinessCheck;
-  /** Total number of connections to the API servers of all clusters, and how many of them are idle. */
+  /** Total number of connections to the API servers of all clusters, and the number of idle connections among them. */
   size(): { readonly total: number; readonly idle: number };
   /** Reads all sources immediately. Never rejects. */
   reload(): Promise<void>;

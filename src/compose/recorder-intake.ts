@@ -33,7 +33,7 @@ export interface Intake {
   readonly finisher: Finisher;
   readonly catalog: Catalog;
   readonly evidence: SessionEvidence;
-  /** Public keys of trusted recorders, including this one. Map keys: key id. */
+  /** Public keys of trusted recorders, including this recorder. Map keys: key id. */
   readonly trusted: ReadonlyMap<string, PublicKey>;
   readonly events: RecorderEvents;
   readonly metrics: RecorderMetrics;

@@ -27,7 +27,7 @@ const CUT =
   'raise the timeout of the proxy for silent connections to hours; for haproxy, set `timeout tunnel 24h` as in ' +
   'deploy/routers/haproxy.cfg';
 
-/** Returns the check that the proxy keeps connections open while they carry no data. */
+/** Returns the check that the proxy keeps connections open while the connections carry no data. */
 export function silenceCheck(facts: SilenceFacts): Check {
   return {
     id: 'silence',

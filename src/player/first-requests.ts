@@ -1,6 +1,6 @@
 /**
- * First requests of a view. They are sent as soon as the script of the page starts, so that the recorder responds while
- * the browser loads and renders the view.
+ * First requests of a view. The requests are sent as soon as the script of the page starts, so that the recorder
+ * responds while the browser loads and renders the view.
  */
 import { listRecordings, readRecording } from './archive.ts';
 import { openCast } from './cast-source.ts';

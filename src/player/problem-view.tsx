@@ -1,4 +1,4 @@
-/** Views for errors of the recorder. They show the request, the viewer, and a contact. */
+/** Views for errors of the recorder. The views show the request, the viewer, and a contact. */
 import { CircleAlert, Lock, ServerOff } from 'lucide';
 import type { JSX } from 'preact';
 import { ArchiveError } from './archive-error.ts';

@@ -295,8 +295,8 @@ function drawRun(text: string, columns: number, style: CellStyle, isCursor: bool
 }
 
 /**
- * Returns a colour as CSS. In the 256-colour palette, the theme defines the first 16 colours; the others are a cube of
- * 6 by 6 by 6 colours, and 24 greys.
+ * Returns a colour as CSS. In the 256-colour palette, the theme defines the first 16 colours; the other colours are a
+ * cube of 6 by 6 by 6 colours, and 24 greys.
  */
 function colourText(colour: CellColour): string | undefined {
   if (colour === undefined || typeof colour === 'string') return colour;

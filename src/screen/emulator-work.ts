@@ -16,7 +16,7 @@ function countOf([count]: Parameters): number {
 
 const row: Work = ({ cols }) => cols;
 const screen: Work = ({ cols, rows }) => cols * rows;
-/** Work to insert or remove lines. The emulator inserts or removes them one by one. */
+/** Work to insert or remove lines. The emulator inserts or removes the lines one by one. */
 const lines: Work = ({ cols, rows }, parameters) => countOf(parameters) * (cols + 2 * rows);
 /** Work of a step that the emulator repeats. The parameter of the sequence is the number of repetitions. */
 const steps: Work = ({ cols }, parameters) => cols + countOf(parameters);

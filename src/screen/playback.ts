@@ -134,7 +134,7 @@ export class Playback {
     this.#options.onChange();
   }
 
-  /** Shows a position. Resolves when the screen shows the position, or when a newer request replaces this one. */
+  /** Shows a position. Resolves when the screen shows the position, or when a newer request replaces this request. */
   seek(seconds: number): Promise<void> {
     const mine = this.#nextRequest();
     const target = Math.max(0, this.#known > 0 ? Math.min(seconds, this.#known) : seconds);

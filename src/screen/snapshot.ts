@@ -353,7 +353,7 @@ const INSIDE: readonly (readonly [path: string, type: string])[] = [
   ['_inputHandler._curAttrData.isBold', 'function'],
 ];
 
-/** @returns undefined if the internal values of this emulator version are not those in {@link INSIDE}. */
+/** @returns undefined if the internal values of this emulator version are not the values in {@link INSIDE}. */
 function innerOf(emulator: Emulator): Inner | undefined {
   const core = innerValue(emulator, ['_core']);
   return isInner(core, emulator) ? core : undefined;

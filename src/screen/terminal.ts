@@ -213,7 +213,8 @@ function isInnerRows(value: unknown): value is InnerRows {
 }
 
 /**
- * Writes text in slices, because the emulator can yield between them. Resolves when the emulator has parsed all slices.
+ * Writes text in slices, because the emulator can yield between slices. Resolves when the emulator has parsed all
+ * slices.
  */
 function writeSlices(
   emulator: Emulator,

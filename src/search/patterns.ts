@@ -43,7 +43,7 @@ const PATTERN_LIMITS = {
   reserveMs: 200,
   /**
    * Maximum unused CPU time for a group of several patterns, in milliseconds. This limit is smaller than the limit for
-   * a single pattern, because a session that exceeds it still uses all patterns of the group, in two halves.
+   * a single pattern, because a session that exceeds this limit still uses all patterns of the group, in two halves.
    */
   sharedReserveMs: 50,
   nsPerCharacter: 100,

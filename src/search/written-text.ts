@@ -183,7 +183,7 @@ export class WrittenText {
   /**
    * Adds printed characters `[start, end)`.
    *
-   * @param how `altered`: the screen shows other characters; `invisible`: it shows none.
+   * @param how `altered`: the screen shows other characters; `invisible`: the screen shows no characters.
    */
   print(
     seconds: number,

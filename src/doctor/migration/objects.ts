@@ -169,7 +169,8 @@ function annotationFindings(
 }
 
 /**
- * @param namespace undefined for cluster-scoped objects, which may have any tag except those of recorders and gateways
+ * @param namespace undefined for cluster-scoped objects, which may have any tag except the tags of recorders and
+ *   gateways
  */
 function tagFindings(
   tags: readonly string[],
