@@ -28,7 +28,7 @@ export interface IndexerOptions {
   readonly reconcileMs: number;
   /** Pause before the writer process is restarted, in milliseconds. */
   readonly restartMs: number;
-  readonly metrics: Pick<SearchMetrics, 'failed' | 'unreadable'>;
+  readonly metrics: Pick<SearchMetrics, 'dropped' | 'failed' | 'unreadable'>;
   readonly log: Logger;
 }
 

@@ -15,6 +15,7 @@ import type { SessionDoc } from '../../search/search-index.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
 import { parseRecordingId, recordingId } from '../store/key.ts';
 import type { PendingIds } from '../library/session-index.ts';
+import { Comparison } from './comparison.ts';
 import { compareWithStore } from './compare-store.ts';
 import { feedGrowth } from './feed-cast.ts';
 import { feedRecording } from './feed-recording.ts';
@@ -83,9 +84,8 @@ export class Indexer {
   #client: IndexClient | undefined;
   #problem: string | undefined;
   #lastKey = 0;
-  #reconcileAt: number;
+  readonly #comparison: Comparison;
   #checkAt: number;
-  #hasCompared = false;
   readonly #closing = new AbortController();
   #wake = Promise.withResolvers<void>();
   /** Set while a caller of `settled` waits. */
@@ -96,7 +96,7 @@ export class Indexer {
   constructor(options: IndexerOptions) {
     this.#options = options;
     this.#counts = new IndexCounts(options.now);
-    this.#reconcileAt = options.now();
+    this.#comparison = new Comparison(options);
     this.#checkAt = options.now() + CHECK_MS;
     this.#timer = setInterval(() => {
       for (const [id, { at, owner }] of this.#growing) {
@@ -116,20 +116,23 @@ export class Indexer {
    */
   stored(id: string, owner?: string): void {
     const key = parseRecordingId(id);
-    if (key === undefined) return;
+    if (key === undefined || !this.#comparison.hasSpace(this.#fresh.size)) return;
     this.#fresh.add(id, owner ?? key.nodeId);
     this.#pending.add(id);
     this.#wake.resolve();
   }
 
-  /** Returns the stored recordings whose current version is not in the index; undefined before the first comparison. */
+  /**
+   * Returns the stored recordings whose current version is not in the index; undefined before the first comparison, and
+   * while dropped changes require another one.
+   */
   pending(): PendingIds | undefined {
-    return this.#hasCompared && this.#problem === undefined ? this.#pending : undefined;
+    return this.#comparison.isCurrent && this.#problem === undefined ? this.#pending : undefined;
   }
 
   /** Reports removed recordings. The indexer then erases these recordings from the index. */
   removed(ids: readonly string[]): void {
-    for (const id of ids) this.#removals.add(id);
+    for (const id of ids) if (this.#comparison.hasSpace(this.#removals.size)) this.#removals.add(id);
     this.#wake.resolve();
   }
 
@@ -138,7 +141,7 @@ export class Indexer {
     const lagMs = this.#waits.longest(this.#followed, this.#options.now());
     const backlog = this.#unwritten();
     const problem = this.#problem;
-    const isReady = this.#hasCompared && backlog === 0;
+    const isReady = this.#comparison.isCurrent && backlog === 0;
     const state = problem !== undefined ? 'unavailable' : isReady ? 'ready' : 'building';
     const status = this.#client === undefined ? undefined : await this.#counts.of(this.#client);
     return {
@@ -200,7 +203,7 @@ export class Indexer {
   }
 
   async #fail(error: unknown): Promise<void> {
-    const { log, now, restartMs } = this.#options;
+    const { log, restartMs } = this.#options;
     this.#client?.kill();
     this.#client = undefined;
     this.#current = [];
@@ -212,8 +215,7 @@ export class Indexer {
     this.#apart.clear();
     this.#readBytes = 0;
     this.#problem = errorText(error);
-    this.#hasCompared = false;
-    this.#reconcileAt = now();
+    this.#comparison.reset();
     if (this.#closing.signal.aborted) return;
     this.#options.metrics.failed();
     log.error({ error: this.#problem }, 'the search index cannot be written and will be tried again');
@@ -221,7 +223,7 @@ export class Indexer {
   }
 
   async #work(index: IndexClient): Promise<void> {
-    if (this.#options.now() >= this.#reconcileAt) await this.#reconcile(index);
+    if (this.#comparison.isDue(this.#fresh.size)) await this.#reconcile(index);
     if (this.#closing.signal.aborted) return;
     if (this.#options.now() >= this.#checkAt) {
       await index.ask('check', null);
@@ -481,13 +483,13 @@ export class Indexer {
   /** Compares store and index. Events during the comparison are queued. `close` aborts the comparison. */
   async #reconcile(index: IndexClient): Promise<void> {
     const { signal } = this.#closing;
-    this.#reconcileAt = this.#options.now() + this.#options.reconcileMs;
+    const complete = this.#comparison.start();
     await this.#flush(index);
     try {
       const { missing, unlisted } = await compareWithStore(index, this.#options, signal);
       for (const id of unlisted) if (!this.#fresh.has(id)) this.#removals.add(id);
       this.#pending.replace(missing, [...this.#fresh, ...this.#growing.keys(), ...this.#long.ids()]);
-      this.#hasCompared = true;
+      complete();
     } catch (error) {
       if (!signal.aborted) throw error;
     }

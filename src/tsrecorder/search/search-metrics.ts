@@ -2,7 +2,7 @@
  * Metrics of the search of a recorder. Labels contain only values that the recorder defines: kinds of queries, error
  * codes and states.
  */
-import { Gauge, Histogram, Registry } from 'prom-client';
+import { type Counter, Gauge, Histogram, Registry } from 'prom-client';
 import { createMakers } from '../../observe/metric-makers.ts';
 
 /** Values that are read when Prometheus scrapes the metrics. */
@@ -84,14 +84,6 @@ export function createSearchMetrics(registry: Registry = new Registry()) {
     'code',
     ['SEARCH_BUSY', 'SEARCH_UNAVAILABLE'],
   );
-  const failures = counter(
-    'tailcast_search_index_failures_total',
-    'Failed writes of the search index. The recorder retries.',
-  );
-  const unreadable = counter(
-    'tailcast_search_unreadable_total',
-    'Failed reads of a recording for the search index. The recorder retries.',
-  );
   return {
     /**
      * Sets the function that returns the current values. Before this call, the metrics report that there is no index.
@@ -104,6 +96,26 @@ export function createSearchMetrics(registry: Registry = new Registry()) {
       seconds.observe({ kind }, elapsedMs);
       if (code?.startsWith('SEARCH_') === true) queryFailures.inc({ code });
     },
+    ...createIndexerCounters(counter),
+  };
+}
+
+function createIndexerCounters(counter: (name: string, help: string) => Counter) {
+  const dropped = counter(
+    'tailcast_search_queue_dropped_total',
+    'Changes that exceeded the queue of the search index. A comparison finds them.',
+  );
+  const failures = counter(
+    'tailcast_search_index_failures_total',
+    'Failed writes of the search index. The recorder retries.',
+  );
+  const unreadable = counter(
+    'tailcast_search_unreadable_total',
+    'Failed reads of a recording for the search index. The recorder retries.',
+  );
+  return {
+    /** Called when the queue of the indexer was full. */
+    dropped: (): void => dropped.inc(),
     /** Called when the index could not be written. */
     failed: (): void => failures.inc(),
     /** Called when a recording could not be read for the index. */

@@ -1,6 +1,7 @@
 /**
  * Requests of the indexer to its index, their order, and its reaction to errors, with a fake store and a fake index.
  */
+import { Registry } from 'prom-client';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import { EXTRACTOR } from '../../../src/search/search-index.ts';
@@ -8,10 +9,11 @@ import type { CatalogEntry } from '../../../src/tsrecorder/library/catalog-entry
 import type { LiveRecording } from '../../../src/tsrecorder/library/live-recording.ts';
 import type { IndexClient } from '../../../src/tsrecorder/search/index-client.ts';
 import type { IndexerOptions } from '../../../src/tsrecorder/search/index-progress.ts';
+import { MAX_QUEUED } from '../../../src/tsrecorder/search/comparison.ts';
 import { Indexer } from '../../../src/tsrecorder/search/indexer.ts';
 import { createSearchMetrics } from '../../../src/tsrecorder/search/search-metrics.ts';
 import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
-import { parseRecordingId } from '../../../src/tsrecorder/store/key.ts';
+import { parseRecordingId, recordingId } from '../../../src/tsrecorder/store/key.ts';
 import { createRig, HEADER, uploadWhole, type Rig } from '../recorder-rig.ts';
 
 type Asked = readonly [operation: string, ask: Record<string, unknown>];
@@ -225,6 +227,44 @@ describe('an indexer', () => {
     go.resolve();
     await indexer.settled();
     expect(index.begun()).toEqual([ids[2], ids[0], ids[1], ids[0]]);
+  });
+
+  it('drops changes while its queue is full, and finds them with a comparison afterwards', async () => {
+    const { rig, ids } = await storeWith('alpha', 'beta');
+    const index = new FakeIndex();
+    const began = Promise.withResolvers<void>();
+    const go = Promise.withResolvers<void>();
+    index.answers.set('begin', async () => {
+      began.resolve();
+      await go.promise;
+      return 'begun';
+    });
+    onTestFinished(() => go.resolve());
+    const store = await createDiskStore(rig.directory, { readOnly: true });
+    const listed = (await store.list()).filter(({ key }) => recordingId(key) === ids[0]);
+    const registry = new Registry();
+    let isAdded = false;
+    const indexer = await open(rig, async () => index, {
+      store: { list: async () => (isAdded ? store.list() : listed) },
+      catalog: { find: async (id) => (ids.includes(id) ? rig.recorder.catalog.find(id) : undefined) },
+      metrics: createSearchMetrics(registry),
+    });
+    await began.promise;
+    expect(indexer.pending()).toBeDefined();
+    for (let at = 0; at < MAX_QUEUED; at += 1)
+      indexer.stored(`nX_2026-01-01T00:00:00.${String(at).padStart(9, '0')}Z`);
+    isAdded = true;
+    indexer.stored(ids[1]!);
+    indexer.removed(['nGONE_2026-01-01T00:00:00Z']);
+    expect((await indexer.progress()).backlog).toBe(MAX_QUEUED + 1);
+    // lists must not use the index now, because the indexer does not know which recordings the index lacks
+    expect(indexer.pending()).toBeUndefined();
+    expect(await registry.metrics()).toContain('tailcast_search_queue_dropped_total 1\n');
+    go.resolve();
+    await indexer.settled();
+    expect(index.begun()).toContain(ids[1]);
+    expect(await indexer.progress()).toMatchObject({ state: 'ready', backlog: 0 });
+    expect(indexer.pending()?.size).toBe(0);
   });
 
   it('sends no recordings that the index has, and none if only names are indexed', async () => {
