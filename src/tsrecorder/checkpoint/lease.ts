@@ -50,7 +50,7 @@ const MAX_LEASES = 1000;
 const READ_CONCURRENCY = 8;
 /**
  * Maximum difference between the clocks of two recorders, in milliseconds. S3 servers reject requests from a client
- * whose clock is off by that much.
+ * whose clock is wrong by an hour.
  */
 const MAX_CLOCK_DIFFERENCE_MS = 3_600_000;
 

@@ -409,7 +409,7 @@ export class EvidenceLog {
 
 /**
  * Reads the entries of an evidence log from the segments and the tail in the store, starting at `base`. Each entry must
- * continue the previous one, and `key` must have signed each segment.
+ * continue the previous entry, and `key` must have signed each segment.
  */
 async function readPublished(
   store: DocumentStore,

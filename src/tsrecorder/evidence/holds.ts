@@ -86,7 +86,7 @@ const STATEMENT = z.strictObject({
 type HoldStore = Pick<DocumentStore, 'listDocuments' | 'putDocument' | 'readDocument' | 'replaceDocument'> &
   Pick<RecordingStore, 'list' | 'stat' | 'read'>;
 
-/** Keys to sign a new hold and to verify an existing one. */
+/** Keys that sign a new hold and verify an existing hold. */
 export interface HoldSigner {
   readonly key: SigningKey;
   readonly trusted: ReadonlyMap<string, PublicKey>;
@@ -177,8 +177,8 @@ async function nextStatement(
   // Ignore a hold that is older than the last statement about this recording in the evidence log, because an attacker
   // may have restored the hold. Recorders ignore such a hold too.
   if (kind === 'held' && last?.kind === 'held' && last.at >= (logged?.at ?? '')) return undefined;
-  // Recorders ignore a statement that is older than the one in the document or in the evidence log. The new statement
-  // must therefore have a later time, even if the clock is behind.
+  // Recorders ignore a statement that is older than the statement in the document or in the evidence log. The new
+  // statement must therefore have a later time, even if the clock is behind.
   const earlierMs = [last, logged].flatMap((earlier) =>
     earlier === undefined ? [] : Date.parse(earlier.at) + 1,
   );

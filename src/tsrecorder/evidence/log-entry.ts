@@ -211,7 +211,7 @@ export function segmentPrefix(log?: string): string {
 
 /**
  * Returns the name of the tail of an evidence log. The tail contains the entries after the last segment, in the format
- * of a segment. Each new tail replaces the previous one. Later segments repeat the entries of the tail.
+ * of a segment. Each new tail replaces the previous tail. Later segments repeat the entries of the tail.
  */
 export function tailName(log: string): string {
   return `${TAILS_FOLDER}${log}.ndjson`;

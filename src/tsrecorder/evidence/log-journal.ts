@@ -171,7 +171,7 @@ export class LogJournal {
 
   /**
    * Continues the evidence log after the entries in the store. Called if the journal file is an older copy.
-   * @param lines entries that follow `base`; each entry continues the previous one
+   * @param lines entries that follow `base`; each entry continues the previous entry
    */
   goOnFrom(lines: readonly string[]): Promise<void> {
     return this.#exclusively(async () => {

@@ -77,7 +77,7 @@ async function* readSpooled(
 export const STORED_WAIT_MS = 5000;
 
 /**
- * Returns the key of a recording that has left the spool. The key differs from the original one if the store already
+ * Returns the key of a recording that has left the spool. The key differs from the original key if the store already
  * had a recording with that key.
  *
  * @throws TailcastError `RECORDING_UNKNOWN` if the recording is not in the store

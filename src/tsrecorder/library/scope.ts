@@ -67,8 +67,8 @@ export interface ScopeIndex<T extends Marked> {
 /**
  * Creates an index by access mark. The access marks of a recording never change, so the index reads them only once.
  *
- * @param describe returns the recording, or undefined for a missing or unreadable one. Restricted viewers do not see
- *   such a recording
+ * @param describe returns the recording, or undefined for a missing or unreadable recording. Restricted viewers do not
+ *   see such a recording
  */
 export function createScopes<T extends Marked>(
   describe: (recording: T) => Promise<MarkedFacts | undefined>,

@@ -166,7 +166,7 @@ function isPart(described: DescribedPart | undefined, mark: string | undefined):
   return (trust === 'verified' || described.isPlaceProven === true) && proven === mark;
 }
 
-/** Returns the session of an upload; undefined if the upload is not the first one of its session. */
+/** Returns the session of an upload; undefined if the upload is not the first upload of its session. */
 export async function sessionOf(candidate: Candidate, findParts: FindParts): Promise<Candidate | undefined> {
   const parts = await findParts(candidate);
   const { key, id, order, mark, stored } = candidate;

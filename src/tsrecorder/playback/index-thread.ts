@@ -65,7 +65,7 @@ function lowerPriority(): void {
   try {
     setPriority(NICE);
   } catch {
-    // Keep the priority if the OS does not allow a lower one.
+    // Keep the priority if the OS does not allow a lower priority.
   }
 }
 

@@ -10,8 +10,8 @@ import { openPlayIndexes, type PlayIndexes } from './play-indexes.ts';
 
 const FOLDER = 'playback';
 /**
- * Maximum number of concurrent builds. With two builds, one long build does not block the builds for all other
- * recordings.
+ * Maximum number of concurrent builds. The recordings of one user can occupy only one of the two slots, so one user
+ * cannot block all other users.
  */
 const MAX_BUILDING = 2;
 const MAX_WAITING = 32;

@@ -55,7 +55,10 @@ const REMOVAL_BATCH = 100;
 
 /** Maximum number of unproven holds that one run writes to the process log. */
 const MAX_REPORTED = 20;
-/** Maximum size of the header and the seek table of an archive, in bytes, that counts for the user of the recording. */
+/**
+ * Maximum number of bytes by which the counted size of an archive may exceed the size of its content. The extra bytes
+ * are the header and the seek table.
+ */
 const MAX_ARCHIVE_EXTRA = 4096;
 
 const UNPROVEN_HOLD =

@@ -59,7 +59,7 @@ export interface WritingEngine {
   /** Returns indexed sessions in the order of their ids. */
   ids(after: string, limit: number): Answered<readonly IndexedSession[]>;
   status(): Answered<IndexStatus>;
-  /** Checks that the opened index still exists. @throws Error if another index has replaced the opened one */
+  /** Checks that the opened index still exists. @throws Error if another index has replaced the opened index */
   check(): Answered<void>;
 }
 

@@ -67,7 +67,7 @@ export async function* feedRecording(job: ReadingJob): ReadingSteps {
 }
 
 /**
- * Sends all pieces of a cast except the last one. @returns the last piece, or `costly` if a quick reading reached its
+ * Sends all pieces of a cast except the last piece. @returns the last piece, or `costly` if a quick reading reached its
  * limit
  */
 async function* feed({

@@ -92,7 +92,7 @@ export interface IndexOperations {
   versions(ask: { readonly after: string; readonly limit: number }): readonly IndexedSession[];
   version(ask: { readonly id: string }): string | undefined;
   status(ask: null): IndexStatus;
-  /** Checks that the opened index still exists. @throws Error if another index has replaced the opened one */
+  /** Checks that the opened index still exists. @throws Error if another index has replaced the opened index */
   check(ask: null): null;
   /** Closes the index. Must be the last request. Unfinished work on a server is completed after the next start. */
   close(ask: null): null;

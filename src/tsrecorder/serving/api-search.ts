@@ -9,7 +9,7 @@
  *                                    q, limit, cursor
  * /api/v1/search/facets              frequent values among the newest sessions found; q
  * /api/v1/recordings/:id/search      {hits, more, index}: matches in one recording; q, limit
- *     ?view=1 on these: sent by an open page. Repeated requests cause only one access event
+ *     ?view=1 on these routes: sent by an open page. Repeated requests cause only one access event
  * ```
  */
 import type { FastifyInstance } from 'fastify';

@@ -15,7 +15,7 @@
  *                                    ?frame=N screen at a keyframe, a JSON string
  * /api/v1/recordings/:id/transcript  {version, rows: [[seconds, text]], isPartial}: see search/transcript.ts;
  *                                    202 {progress} during its build
- *     ?view=1 on these four: sent by a player. Repeated requests cause only one access event
+ *     ?view=1 on the four routes above: sent by a player. Repeated requests cause only one access event
  * /api/v1/recordings/:id/evidence    facts and the result of the signature check: see api-evidence.ts
  * /api/v1/recordings/:id/live        the cast over a WebSocket: see live-socket.ts
  * /api/v1/recordings/:id/sidecar     sidecar of the first upload of the session

@@ -31,7 +31,7 @@ export function createHosts(names: readonly string[]) {
     accepts,
     /**
      * True if an `Origin` header names this page: the host and port of the `Host` header, or one of the configured
-     * names without a port. True without the header.
+     * names without a port. Also returns true if the header is missing.
      */
     acceptsOrigin(origin: string | undefined, host: string | undefined): boolean {
       if (origin === undefined) return true;

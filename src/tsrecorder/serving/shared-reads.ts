@@ -11,8 +11,8 @@ import type { Duplex } from 'node:stream';
 import { passedThrough } from '../../memory/stream-garbage.ts';
 
 /**
- * Size of the buffer, in bytes. A fast sender usually has fewer pending bytes than this. The buffer and the results
- * that are computed from it fit into a CPU cache together.
+ * Size of the buffer, in bytes. A fast sender usually has fewer pending bytes. The buffer and the results that are
+ * computed from it fit into a CPU cache together.
  */
 const READ_BYTES = 128 * 1024;
 

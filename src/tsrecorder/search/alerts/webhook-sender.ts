@@ -1,6 +1,6 @@
 /**
- * Sends alerts to one webhook. Retries each alert until the webhook accepts the alert, another recorder delivers it, or
- * it expires.
+ * Sends alerts to one webhook. Retries each alert until the webhook accepts the alert, another recorder delivers the
+ * alert, or the alert expires.
  */
 import { createBackoff, type Backoff } from '../../../async/backoff.ts';
 import { pause } from '../../../async/pause.ts';

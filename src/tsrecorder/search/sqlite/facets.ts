@@ -75,7 +75,7 @@ function facetWords(wordOf: (kind: FacetKind, value: string) => string, names: S
   const place = placeOf(names);
   if (place !== undefined) words.push(wordOf('place', place));
   // The following values change while a session runs, but the words of its earlier moments are not updated. `GROWS`
-  // marks a running session, so that searches for these values also check it.
+  // marks a running session, so that searches for these values also check the session.
   if (state === 'running') words.push(GROWS);
   if (exitCode !== undefined) words.push(exitWord(exitCode), ...(exitCode === 0 ? [] : [EXIT_FAILED]));
   if (names.hidden !== undefined && names.hidden > 0) words.push(HIDES);
