@@ -32,7 +32,7 @@ export interface Listed extends ListedRecording {
 
 export interface SessionHits {
   readonly hits: readonly Hit[];
-  /** True if the recording has more matches than these. */
+  /** True if the recording has more matches than `hits`. */
   readonly more: boolean;
   /** True if the index contains only a part of the recording's text. */
   readonly partial: boolean;

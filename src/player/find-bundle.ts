@@ -2,7 +2,7 @@
 import { parseManifest } from '../bundle/bundle-format.ts';
 import { openBundle, type BundleReader } from '../bundle/read-bundle.ts';
 
-/** @returns undefined if the page contains no recording or a truncated one */
+/** @returns undefined if the page contains no recording or a truncated recording */
 export function findBundle(page: Document): BundleReader | undefined {
   const text = page.querySelector('script[data-bundle]')?.textContent;
   const manifest = text === undefined || text === null ? undefined : parseManifest(text);

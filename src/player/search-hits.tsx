@@ -63,7 +63,7 @@ export function useSearchHits(id: string, query: string): SearchHits {
 export function seekHit(playback: Playback | undefined, marks: readonly TimelineMark[], by: 1 | -1): void {
   const now = playback?.state.position ?? 0;
   const times = marks.map(({ at }) => at + AFTER_SECONDS);
-  // less than a second after a match, going back selects the match before it
+  // less than a second after a match, going back selects the previous match
   const next = by === 1 ? times.find((at) => at > now + 0.01) : times.findLast((at) => at < now - 1);
   if (next !== undefined) void playback?.seek(next);
 }

@@ -284,7 +284,9 @@ class Frames {
   }
 }
 
-/** Returns a row as rectangles and texts: at most one of each for consecutive cells of the same style. */
+/**
+ * Returns a row as rectangles and texts: at most one rectangle and one text for consecutive cells of the same style.
+ */
 function printRow({ cells }: CellRow, firstColumn = 0): string {
   let column = firstColumn;
   let parts = '';

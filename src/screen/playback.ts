@@ -121,7 +121,7 @@ export class Playback {
     return this.#seeks > 0;
   }
 
-  /** Starts or resumes playback. After the end of the recording, it starts from the beginning. */
+  /** Starts or resumes playback. After the end of the recording, playback starts from the beginning. */
   play(): void {
     this.#playing = true;
     this.#quietSince = this.#position;

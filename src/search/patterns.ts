@@ -120,7 +120,7 @@ export class PatternSet {
   }
 }
 
-/** A group with the CPU time that the session may still use for it. */
+/** A group, and the CPU time that the session may still use for the group. */
 interface BudgetedGroup {
   readonly group: Group;
   readonly creditMs: number;

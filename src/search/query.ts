@@ -1,10 +1,10 @@
 /**
  * The query language of the page, the command line and the API. Pure.
  *
- * A term is a word, a phrase in quotes, or `key:value`; `*` at its end matches a prefix. All terms must match. If `OR`
- * is between two terms, one of the two is enough. `NOT` or `!` before a term excludes it. A dash before a key
- * (`-user:alice`) also excludes the term. A dash before other characters is text, because command lines contain many
- * dashes: `rm -rf` finds the command.
+ * A term is a word, a phrase in quotes, or `key:value`; `*` at the end of a term makes the term a prefix. All terms
+ * must match. If `OR` is between two terms, one of the two is enough. `NOT` or `!` before a term excludes the sessions
+ * that match the term. A dash before a key (`-user:alice`) also excludes these sessions. A dash before other characters
+ * is text, because command lines contain many dashes: `rm -rf` finds the command.
  */
 import {
   isRecordingResult,
