@@ -93,7 +93,8 @@ export type HeadWatch = ReturnType<typeof createHeadWatch>;
  * Watches for incomplete heads. Node.js reports a stream only when its head is complete. If the last stream id of the
  * HTTP/2 session is larger than the last reported id, the head is incomplete, or nghttp2 has reset the stream. To
  * distinguish these cases, the gateway sends a PING. A client cannot send any other frame before it has completed its
- * head (RFC 9113 §6.10). If it responds to the PING and the stream is still unreported, nghttp2 has reset the stream.
+ * head (RFC 9113 §6.10). If the client responds to the PING and the stream is still unreported, nghttp2 has reset the
+ * stream.
  */
 export function createHeadWatch(
   session: ServerHttp2Session,

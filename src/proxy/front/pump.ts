@@ -144,7 +144,7 @@ interface WithheldResponse {
   readonly head: ResponseHead;
   readonly framing: BodyFraming;
   readonly body: Buffer[];
-  /** Present after the response is complete. */
+  /** Trailers of the response; present after the response is complete. */
   trailers?: readonly string[];
 }
 

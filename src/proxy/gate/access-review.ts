@@ -43,7 +43,7 @@ export type AccessReviews = ReturnType<typeof createAccessReviews>;
 /** Time for which a result is cached, and timeout of a review, in milliseconds. */
 export const REVIEW_TTL_MS = 5_000;
 const REVIEW_TIMEOUT_MS = 5_000;
-/** Maximum number of cached results. The oldest is removed first. */
+/** Maximum number of cached results. The oldest result is removed first. */
 export const MAX_REVIEWS = 10_000;
 
 /**

@@ -85,7 +85,10 @@ export interface Admission {
   readonly requestClass: RequestClass;
   /** Options in the query of `pods/exec`. Each read of this property parses the query. */
   readonly exec: ExecOptions;
-  /** `undefined` in `noauth` mode, in which the API server gets the client's own credentials. */
+  /**
+   * User and groups for the API server; undefined in `noauth` mode, in which the API server gets the client's own
+   * credentials.
+   */
   readonly impersonation: ImpersonationTarget | undefined;
   /**
    * Flat list of the headers for the API server, with Host, Authorization and Impersonate-*, but without
@@ -93,7 +96,7 @@ export interface Admission {
    */
   readonly headers: readonly string[];
   readonly recording: RecordingPolicy;
-  /** `undefined` for requests that the policy does not cover. */
+  /** Policy class of the request; undefined for requests that the policy does not cover. */
   readonly policyClass: PolicyClass | undefined;
   /**
    * True if the session is recorded. The gateway then opens the upload to a recorder before it sends the request to the
@@ -139,7 +142,7 @@ export interface GateDeps {
    * Called for each request in `auth` mode.
    */
   authorization(): Promise<string | undefined>;
-  /** Default: `DEFAULT_POLICY`. */
+  /** Policy of the gateway. Default: `DEFAULT_POLICY`. */
   readonly policy?: Policy;
   /** True to send extras for the audit log, see `AUDIT_EXTRA`. */
   readonly auditExtras?: boolean;

@@ -38,7 +38,7 @@ export interface ModeratedRequest {
 
 /** The moderation rules of a session, and its recording policy. */
 export interface ModeratedSession {
-  /** Absent if no rule applies to the request. */
+  /** Rules that apply to the session; absent if there are none. */
   readonly moderation?: readonly ModerationRule[];
   readonly recording: RecordingPolicy;
 }

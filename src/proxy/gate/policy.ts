@@ -101,7 +101,7 @@ export type UnreadableWorkloads = (typeof UNREADABLE_WORKLOADS)[number];
 export interface SessionPolicy {
   readonly perUser: number;
   readonly total: number;
-  /** `undefined`: unlimited. */
+  /** Maximum duration of a connection; undefined for no limit. */
   readonly maxDurationMs: number | undefined;
   /**
    * Maximum time without input or output. In recorded sessions, pings of the protocol do not count as input

@@ -31,7 +31,7 @@ export interface DelayedInputOptions {
   readonly inbound: () => Direction;
   /** Direction from the API server to the client. */
   readonly outbound: () => Direction;
-  /** See {@link SILENT_MS}. */
+  /** Silence after which a heartbeat is forwarded, see {@link SILENT_MS}. */
   readonly silentMs: number;
 }
 

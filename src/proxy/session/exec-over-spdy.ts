@@ -96,7 +96,7 @@ interface Message {
   readonly opcode: number;
   /** Channel of a binary message; undefined for a control frame. */
   readonly channel?: number;
-  /** Payload, in order. */
+  /** Pieces of the payload, in order. */
   readonly pieces: Uint8Array[];
   length: number;
 }

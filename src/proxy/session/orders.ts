@@ -25,7 +25,7 @@ const MAX_ORDERS = 256;
 export interface OrderedSession {
   readonly session: Pick<RecordingSession, 'order'>;
   readonly upload: Pick<RecorderUpload, 'onOrder' | 'lost'>;
-  /** Undefined if the session is not moderated. */
+  /** Moderation of the session; undefined if the session is not moderated. */
   readonly moderation?: Pick<Moderation, 'watch' | 'repeat' | 'accepts'> | undefined;
 }
 
