@@ -61,9 +61,9 @@ const MAX_PAUSE_MS = 32_000;
 
 /** Memory that the uploads of a process share. */
 export interface UploadMemory {
-  /** Unsaved bytes. */
+  /** Shares of the users in the unsaved bytes. */
   readonly unsaved: Shares;
-  /** Unacknowledged bytes. */
+  /** Shares of the users in the unacknowledged bytes. */
   readonly retained: Shares;
 }
 

@@ -15,7 +15,7 @@ export interface RecorderNode {
 
 export type RecorderCandidates = ReturnType<typeof createCandidates>;
 
-/** Maximum number of failures that are kept. The oldest is removed first. */
+/** Maximum number of failures that are kept. The oldest failure is removed first. */
 const MAX_SUSPECTS = 256;
 
 export function createCandidates(deps: {

@@ -47,7 +47,7 @@ export const RECORDER_CLIENT_LIMITS = {
 };
 export type RecorderClientLimits = Readonly<typeof RECORDER_CLIENT_LIMITS>;
 
-/** Maximum number of recorders that are known to accept upgrades. The oldest is removed first. */
+/** Maximum number of recorders that are known to accept upgrades. The oldest entry is removed first. */
 const MAX_KNOWN_UPGRADES = 256;
 
 export interface RecorderClientDeps {

@@ -9,7 +9,7 @@ import { createWebSocketScanner, encodeWebSocketFrame, OPCODE } from '../wire/we
 import { createTap, type StreamProtocol } from './stream-plan.ts';
 import { asViolation, NO_MARK, urgentInput, violation, type Tap, type TappedSession } from './tap.ts';
 
-/** RFC 6455 §7.4.1. */
+/** Status codes of close frames (RFC 6455 §7.4.1). */
 const GOING_AWAY = 1001;
 const POLICY_VIOLATION = 1008;
 const SERVICE_UNAVAILABLE = 503;

@@ -40,7 +40,7 @@ export async function findJournalKey(path: string): Promise<JournalKey | undefin
 
 /**
  * Returns the key in the file `path`, which contains the key in base64. Creates the file if it does not exist. If
- * several processes create the key at the same time, all use the key of the first.
+ * several processes create the key at the same time, all use the key of the first process.
  *
  * @throws TailcastError `CONFIG_INVALID` if the key is malformed, or if other users can read the file
  */

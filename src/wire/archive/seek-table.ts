@@ -23,7 +23,7 @@
  * ```
  */
 
-/** Uncompressed bytes of each frame. The last frame may be shorter. */
+/** Number of uncompressed bytes of each frame. The last frame may be shorter. */
 export const FRAME_BYTES = 256 * 1024;
 /** Maximum compressed size of a frame, in bytes. It limits allocations. */
 export const MAX_COMPRESSED_BYTES = 2 * FRAME_BYTES;

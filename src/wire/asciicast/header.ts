@@ -20,9 +20,9 @@ import { WireError } from '../wire-error.ts';
 export interface CastKubernetes {
   readonly PodName: string;
   readonly Namespace: string;
-  /** Empty if the request named no container. */
+  /** Name of the container; empty if the request named no container. */
   readonly Container: string;
-  /** `exec` or `attach`. */
+  /** Type of the session: `exec` or `attach`. */
   readonly SessionType: string;
 }
 
@@ -32,25 +32,25 @@ export interface CastHeader {
   /** Columns and rows; 0 without a terminal. */
   readonly width: number;
   readonly height: number;
-  /** Unix seconds. */
+  /** Start of the recording, in Unix seconds. */
   readonly timestamp: number;
   /** Arguments of the command, joined with spaces. Absent if the session has no command, as for attach. */
   readonly command?: string;
   /** Tailnet node of the client: MagicDNS name without trailing dot (`srcNode`) and stable id (`srcNodeID`). */
   readonly srcNode: string;
   readonly srcNodeID: string;
-  /** Present only for a tagged node. */
+  /** Tags of the client's node; present only for a tagged node. */
   readonly srcNodeTags?: readonly string[];
-  /** Present only for a user's node. Up to 64 bits. */
+  /** Id (up to 64 bits) and login of the user; present only for a user's node. */
   readonly srcNodeUserID?: bigint;
   readonly srcNodeUser?: string;
-  /** `null` for Kubernetes sessions. */
+  /** Environment variables; `null` for Kubernetes sessions. */
   readonly env: ReadonlyMap<string, string> | null;
   /** `sshUser`, `localUser` and `connectionID` describe SSH sessions. They are empty for other sessions. */
   readonly sshUser: string;
   readonly localUser: string;
   readonly connectionID: string;
-  /** Absent for SSH sessions. */
+  /** The Kubernetes session; absent for SSH sessions. */
   readonly kubernetes?: CastKubernetes;
   /** Tailnet node that uploaded the recording. The recorder adds this field before it stores the recording. */
   readonly dstNode?: string;

@@ -23,7 +23,7 @@ export interface SessionAnnotation {
   readonly argv?: readonly string[];
   readonly tty: boolean;
   readonly stdin: boolean;
-  /** `spdy` or `websocket`. */
+  /** Protocol of the client's connection: `spdy` or `websocket`. */
   readonly protocol: string;
   readonly subprotocol?: string;
   /** Request path without the query. */

@@ -21,7 +21,7 @@ export interface ApiEventKubernetes {
   readonly Resource: string;
   readonly Subresource: string;
   readonly Name: string;
-  /** `null` for a request without a resource. */
+  /** Segments of the path from the resource onwards; `null` for a request without a resource. */
   readonly Parts: readonly string[] | null;
   readonly FieldSelector: string;
   readonly LabelSelector: string;
@@ -40,12 +40,12 @@ export interface ApiRequestEvent {
   };
   readonly kubernetes: ApiEventKubernetes;
   readonly source: {
-    /** MagicDNS name without trailing dot (`node`), and stable id (`nodeID`). */
+    /** Tailnet node of the client: MagicDNS name without trailing dot (`node`), and stable id (`nodeID`). */
     readonly node: string;
     readonly nodeID: string;
-    /** Present only for a tagged node. */
+    /** Tags of the client's node; present only for a tagged node. */
     readonly nodeTags?: readonly string[];
-    /** Present only for a user's node. A number of up to 64 bits. */
+    /** Id (up to 64 bits) and login of the user; present only for a user's node. */
     readonly nodeUserID?: bigint;
     readonly nodeUser?: string;
   };

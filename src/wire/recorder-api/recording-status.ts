@@ -54,7 +54,7 @@ export function exitResult(code: number): RecordingResult {
   return `${code}`;
 }
 
-/** The exit code in a result; undefined for results without one. */
+/** Returns the exit code in a result; undefined for results without one. */
 export function exitCodeOf(result: string | undefined): number | undefined {
   return result === undefined || !EXIT_CODE.test(result) ? undefined : Number(result);
 }
@@ -82,7 +82,7 @@ export function resultText({ result, resultMessage }: ResultTexts): string {
 }
 
 /**
- * Text of the result for text searches. Excludes exit codes, because there is a filter for them, and their
+ * Returns the text of the result for text searches. Excludes exit codes, because there is a filter for them, and their
  * digits also occur in ids.
  */
 export function searchedResult(recording: ResultTexts): string | undefined {

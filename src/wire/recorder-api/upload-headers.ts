@@ -79,16 +79,16 @@ export interface UploadFields {
   readonly waits: boolean;
   /** True if the gateway follows session orders, see `session-order.ts`. */
   readonly orders?: boolean;
-  /** Absent if the session has no other recorders. */
+  /** Other recorders of the session; absent if there are none. */
   readonly neighbours?: Neighbours;
 }
 
 /** Headers with lower-case names as keys, as in Node's `IncomingMessage`. */
 export type HeaderFields = Readonly<Record<string, string | readonly string[] | undefined>>;
 
-/** Visible ASCII. */
+/** Format of session ids: visible ASCII. */
 const SESSION_NAME = /^[\x21-\x7e]{1,128}$/;
-/** `ip:port` or `name:port`. */
+/** Format of the addresses of recorders: `ip:port` or `name:port`. */
 const ADDRESS = /^[0-9A-Za-z.:%[\]_-]{3,200}$/;
 
 export function encodeUploadFields({
@@ -159,7 +159,7 @@ function readAddresses(fields: HeaderFields, name: string): readonly string[] {
   return addresses;
 }
 
-/** Headers of the 101 response: the number of bytes of lines that are already durable. */
+/** Returns the headers of the 101 response: the number of bytes of lines that are already durable. */
 export function encodeDurableOffset(bytes: number): Record<string, string> {
   return { [OFFSET]: String(bytes) };
 }

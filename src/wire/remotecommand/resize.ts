@@ -43,7 +43,7 @@ export function encodeResize({ columns, rows }: TerminalSize): Uint8Array {
   return new TextEncoder().encode(`${JSON.stringify({ Width: columns, Height: rows })}\n`);
 }
 
-/** The object that kubectl sends. */
+/** Matches the object that kubectl sends. */
 const USUAL_SIZE = /^\{"Width":(0|[1-9]\d{0,3}),"Height":(0|[1-9]\d{0,3})\}$/;
 const EMPTY = /^\{[ \t\r\n]*\}$/;
 /** Matches every text with a width or a height. A backslash may start an escaped letter of the name. */

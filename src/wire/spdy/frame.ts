@@ -52,7 +52,7 @@ export interface SpdySetting {
 export interface SpdyDataPiece {
   readonly kind: 'data';
   readonly streamId: number;
-  /** Payload bytes of the complete frame. */
+  /** Number of payload bytes of the complete frame. */
   readonly length: number;
   /** View of the pushed chunk, valid until the caller reuses that chunk. */
   readonly payload: Uint8Array;

@@ -36,7 +36,7 @@ export interface WebSocketPiece {
    * or is defective.
    */
   readonly rsv: number;
-  /** Payload bytes of the complete frame. */
+  /** Number of payload bytes of the complete frame. */
   readonly length: number;
   /** Offset of `bytes` in the payload of the frame. */
   readonly offset: number;
@@ -319,7 +319,7 @@ export interface WebSocketFrame {
   readonly fin: boolean;
   readonly rsv?: number;
   readonly payload: Uint8Array;
-  /** Four bytes. Required for frames of a client, forbidden for frames of a server. */
+  /** Mask of four bytes. Required for frames of a client, forbidden for frames of a server. */
   readonly mask?: Uint8Array;
 }
 
