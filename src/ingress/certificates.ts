@@ -40,7 +40,7 @@ export function createTableCertificates(): TableCertificates {
     const exact = loaded.find(({ hosts }) => hosts.includes(name));
     const wide = loaded.find(({ hosts }) => hosts.some((pattern) => matchesHost(pattern, name)));
     const open = exact ?? wide ?? loaded.find(({ hosts }) => hosts.length === 0);
-    // a client without SNI gets the certificate for all hosts; without such a certificate, the first one
+    // a client without SNI gets the certificate for all hosts; without such a certificate, the first certificate
     const found = open ?? (serverName === undefined ? loaded[0] : undefined);
     if (found !== undefined) return found.certificate;
     throw new TailcastError('CERTIFICATE_UNAVAILABLE', `there is none for ${JSON.stringify(name)}`);

@@ -14,7 +14,7 @@ export interface ServiceQuestion {
   readonly method: string;
   readonly path: string;
   readonly fields: FieldList;
-  /** Undefined if there is no body. */
+  /** Body of the request; undefined if there is none. */
   readonly body: Readable | undefined;
   /** True to use HTTP/2, which gRPC needs. */
   readonly http2: boolean;

@@ -10,7 +10,7 @@ export interface KubeRequest {
   readonly path: string;
   readonly headers: readonly string[];
   readonly body?: string | undefined;
-  /** Default: a new connection for each request. */
+  /** Pool of connections. Default: a new connection for each request. */
   readonly agent?: Agent;
   readonly signal: AbortSignal;
 }

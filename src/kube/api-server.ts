@@ -32,7 +32,7 @@ export interface ApiServer {
   readonly serverName: string;
   /** Prefix of every path, such as `/k8s/clusters/c-1`; empty for the root. The path never ends with a slash. */
   readonly basePath: string;
-  /** Value of `Host`. */
+  /** Value of the `Host` header for requests to the API server. */
   readonly hostHeader: string;
   /** Opens a connection to host and port through the proxy of the kubeconfig; undefined without a proxy. */
   readonly open?: OpenTunnel | undefined;
@@ -80,7 +80,7 @@ export interface ApiServerOptions {
   readonly kubeconfig?: readonly string[] | undefined;
   /** Resolves host names, and may reject addresses. Default: the resolver of the OS. */
   readonly lookup?: LookupFunction | undefined;
-  /** Default: `current-context` of the kubeconfig. */
+  /** Name of the context. Default: `current-context` of the kubeconfig. */
   readonly context?: string | undefined;
   readonly inCluster?: InCluster | undefined;
   /** True to allow an `http:` address of this machine, such as that of `kubectl proxy`. */
@@ -93,7 +93,7 @@ export interface ApiServerOptions {
   readonly environment?: Readonly<Record<string, string | undefined>>;
   /** Monotonic clock, in milliseconds. */
   readonly now: () => number;
-  /** Milliseconds since 1970. */
+  /** Wall clock, in milliseconds since 1970. */
   readonly wallClock: () => number;
 }
 

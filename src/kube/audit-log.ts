@@ -21,7 +21,9 @@ export interface AuditedSession {
    * subresource, or none.
    */
   readonly subresource: string;
-  /** Empty for an upgrade request to a path without a resource. `name` then contains the path. */
+  /**
+   * Resource of the request; empty for an upgrade request to a path without a resource. `name` then contains the path.
+   */
   readonly resource: string;
   readonly namespace: string;
   readonly name: string;

@@ -8,7 +8,7 @@ export interface Credential {
 }
 
 export interface TimedCredential extends Credential {
-  /** Milliseconds since 1970; infinite if the issuer reports no expiry time. */
+  /** Expiry time, in milliseconds since 1970; infinite if the issuer reports none. */
   readonly expiresAtMs: number;
 }
 

@@ -6,13 +6,16 @@
 import { firstQueryValue, queryFlag, queryValues, type Target } from './canonical-target.ts';
 
 export interface ExecOptions {
-  /** Undefined if the request does not specify a container; the API server then uses the pod's only container. */
+  /**
+   * Name of the container. Undefined if the request does not name one; the API server then uses the pod's only
+   * container.
+   */
   readonly container: string | undefined;
   /** The command and its arguments, one element for each `command` parameter. Empty for attach. */
   readonly command: readonly string[];
   readonly stdin: boolean;
   readonly stdout: boolean;
-  /** Never true together with `tty`, because a terminal has only one output. */
+  /** True if the client gets stderr. Never true together with `tty`, because a terminal has only one output. */
   readonly stderr: boolean;
   readonly tty: boolean;
 }

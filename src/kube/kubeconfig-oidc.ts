@@ -21,7 +21,7 @@ export interface OidcCredentialOptions {
    */
   readonly file: string;
   readonly userName: string;
-  /** Milliseconds since 1970. */
+  /** Wall clock, in milliseconds since 1970. */
   readonly wallClock: () => number;
   /** Maximum duration of a refresh, in milliseconds. Default 30 s. */
   readonly timeoutMs?: number;

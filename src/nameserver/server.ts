@@ -6,8 +6,8 @@ import { listenOn, type ListenAddress } from '../listen.ts';
 import { MAX_QUERY_BYTES, type QueryAnswer } from './answer.ts';
 
 /**
- * Maximum number of concurrent TCP connections. A further connection closes the oldest one. A normal query takes only
- * milliseconds, so the oldest connection is probably unused.
+ * Maximum number of concurrent TCP connections. A further connection closes the oldest connection. A normal query takes
+ * only milliseconds, so the oldest connection is probably unused.
  */
 const MAX_CONNECTIONS = 256;
 /** The limit for one client address is the maximum divided by this number. */

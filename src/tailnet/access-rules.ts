@@ -31,7 +31,7 @@ export interface AccessRule {
   readonly enforceRecorder: boolean;
 }
 
-/** Callers who may approve, deny or revoke a request for access. The requester may only revoke it. */
+/** Callers who may approve, deny or revoke a request for access. The requester may only revoke the request. */
 export interface Approvers {
   readonly users: readonly string[];
   /** Kubernetes groups. A caller whose grants contain one of these groups is an approver. */

@@ -34,7 +34,7 @@ interface CommonOptions {
   readonly headerTimeoutMs?: number;
   /** Maximum time from the PROXY header to the end of the TLS handshake, in milliseconds. */
   readonly handshakeTimeoutMs?: number;
-  /** Maximum number of unfinished TLS handshakes. A further connection closes one of them. */
+  /** Maximum number of unfinished TLS handshakes. A further connection closes an unfinished handshake. */
   readonly maxHalfOpen?: number;
   /** Maximum number of connections. A further connection is closed immediately. */
   readonly maxConnections?: number;

@@ -30,7 +30,7 @@ const MAX_BUS_LINE_BYTES = 32 * 1024 * 1024;
 
 export interface Question {
   readonly path: string;
-  /** Default: GET. */
+  /** HTTP method. Default: GET. */
   readonly method?: string;
   /** Body of the request. Default: none. */
   readonly content?: string;

@@ -18,7 +18,7 @@ export type Alpn = 'h2' | 'http/1.1';
 
 export interface ReceptionOptions {
   readonly proxyProtocol: 'off' | 'require';
-  /** `undefined` without TLS. */
+  /** Source of the TLS certificates; undefined without TLS. */
   readonly certificates: CertificateSource | undefined;
   readonly log: Logger;
   readonly headerTimeoutMs: number;

@@ -11,7 +11,7 @@ import type { TailnetStatus } from './tailnet-status.ts';
 /** A recorder with its addresses, IPv4 first. */
 export interface TaggedRecorder {
   readonly name: string;
-  /** `ip:port` or `[ipv6]:port`; at least one. */
+  /** Addresses of the recorder (`ip:port` or `[ipv6]:port`); at least one. */
   readonly addresses: readonly string[];
 }
 

@@ -16,7 +16,10 @@ export interface TailnetNode {
 
 export interface TailnetStatus {
   readonly version: string;
-  /** `Running` in normal operation; else `NoState`, `NeedsLogin`, `NeedsMachineAuth`, `Stopped` or `Starting`. */
+  /**
+   * State of tailscaled: `Running` in normal operation; else `NoState`, `NeedsLogin`, `NeedsMachineAuth`, `Stopped` or
+   * `Starting`.
+   */
   readonly backendState: string;
   /** Names for which this node may get certificates. Empty if the tailnet issues no certificates. */
   readonly certificateDomains: readonly string[];

@@ -20,7 +20,7 @@ export interface WhoisOptions {
   readonly now?: () => number;
   /** Maximum age of a cached response, counted from its request. At most 10 s. */
   readonly ttlMs?: number;
-  /** Maximum number of cached responses. The oldest is removed first. */
+  /** Maximum number of cached responses. The oldest response is removed first. */
   readonly maxEntries?: number;
   /** Maximum number of concurrent requests. */
   readonly maxConcurrent?: number;
