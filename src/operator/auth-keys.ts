@@ -60,7 +60,7 @@ export interface TailnetControl {
   readonly loginServer: string;
   /** True if the control server issues TLS certificates for the names of nodes. */
   readonly issuesCertificates: boolean;
-  /** Undefined if the control server does not support Tailscale Services. */
+  /** Access to Tailscale Services; undefined if the control server does not support them. */
   readonly services?: TailnetServices;
   createKey(wanted: {
     readonly tags: readonly string[];

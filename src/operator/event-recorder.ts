@@ -13,7 +13,7 @@ import { KINDS, shortened, type ResourceKind } from './kube-object.ts';
 export interface EventTarget {
   readonly kind: ResourceKind;
   readonly metadata: {
-    /** Undefined for cluster-scoped kinds. */
+    /** Namespace of the resource; undefined for cluster-scoped kinds. */
     readonly namespace?: string | undefined;
     readonly name: string;
     readonly uid: string;

@@ -29,7 +29,7 @@ const MAX_LISTED = 100_000;
 export class KubeRefusal extends Error {
   override readonly name = 'KubeRefusal';
   readonly status: number;
-  /** `metav1.StatusReason`, e.g. `Conflict`; empty if the response has no reason. */
+  /** Reason as in `metav1.StatusReason`, e.g. `Conflict`; empty if the response has no reason. */
   readonly reason: string;
 
   constructor(what: string, status: number, reason: string, message: string) {

@@ -62,7 +62,7 @@ export interface PortPair {
 /** A front Service, read from the cluster. Node ports are stored only in front Services. */
 export interface ServiceFront {
   readonly object: KubeObject;
-  /** `<namespace>.<name>` of the Service. Neither part of the key contains a dot. */
+  /** Key of the member: `<namespace>.<name>`. Neither part of the key contains a dot. */
   readonly key: string;
   readonly ports: readonly PortPair[];
   /** Port of the front Service for the health check of the nodes. */
@@ -157,7 +157,7 @@ export function problemOfShare(
     before,
     others,
   }: {
-    /** Undefined if the group has no free ports. */
+    /** Ports that the Service needs; undefined if the group has no free ports. */
     readonly wanted: readonly PortPair[] | undefined;
     readonly before: ServiceFront | undefined;
     readonly others: readonly ServiceFront[];
