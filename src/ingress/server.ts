@@ -1,6 +1,6 @@
 /**
- * Serves Ingresses and Gateways that tailscaled alone cannot serve, for example because their certificates are in
- * Secrets. A tailscaled in the same pod forwards connections to this server:
+ * Serves Ingresses and Gateways that tailscaled cannot serve, for example because their certificates are in Secrets. A
+ * tailscaled in the same pod forwards connections to this server:
  *
  *   connection ─► PROXY header, TLS (`tailnet/listener`) ─► HTTP/1.1 or HTTP/2 ─► route ─► whois ─► Service
  *

@@ -272,7 +272,7 @@ function askStream(
      */
     isUnprocessed(): boolean {
       // RFC 9113 §8.7: the Service has not processed a refused stream, or a stream whose id is higher than the last
-      // one in GOAWAY.
+      // id in GOAWAY.
       if (stream.rstCode === constants.NGHTTP2_REFUSED_STREAM) return true;
       if ((stream.id ?? 0) > opened.lastStream) return true;
       return isRecent() && wasUsed && !begun && SAFE_METHODS.has(method) && opened.session.destroyed;
