@@ -40,6 +40,20 @@ const KEY_NAME = [
   '[_-]?key(?:[_-](?:base|data))?',
 ].join('');
 /**
+ * Returns an expression for up to `count` options. A simple expression would read options with and without a value in
+ * `2 ** count` ways. After an option that may have a value, this expression reads a word with a hyphen as the value. It
+ * also reads the word as an option if only this can find another secret: the word is an option that may have a value,
+ * and the next word has no hyphen.
+ * @param valued options that may have a value in the next word, without the hyphen
+ * @param max maximum number of characters of a value, or of an option without the hyphen
+ */
+const options = (valued: string, count: number, max?: number): string => {
+  const word = String.raw`\S{1,${max ?? ''}}`;
+  const isValue = String.raw`-(?!${valued}\s{1,4}(?!\s|-\S))\S{0,${max === undefined ? '' : max - 1}}\s`;
+  const once = String.raw`\s{1,4}-(?:${valued}\s{1,4}${word}|(?!${valued}\s{1,4}${isValue})${word})`;
+  return `(?:${once}){0,${count}}`;
+};
+/**
  * Returns the pattern of a rule: text that stays (`keep`), then a secret.
  * @param secrets alternative patterns of the secret
  */
@@ -229,7 +243,7 @@ export const SECRET_RULES: readonly SecretRule[] = [
   {
     words: ['passwd'],
     shape: shape(
-      String.raw`\b(?:openssl\s{1,4}passwd|mkpasswd)(?:\s{1,4}(?:-[mSR]\s{1,4}|-)\S{1,32}){0,6}\s{1,4}`,
+      String.raw`\b(?:openssl\s{1,4}passwd|mkpasswd)${options('[mSR]', 6, 32)}\s{1,4}`,
       value(String.raw`[^\s|;&>-]`),
     ),
   },
@@ -246,7 +260,7 @@ export const SECRET_RULES: readonly SecretRule[] = [
   {
     words: ['vault'],
     shape: shape(
-      String.raw`\bvault\s{1,4}login(?:\s{1,4}-(?:method\s{1,4})?\S+){0,8}\s{1,4}`,
+      String.raw`\bvault\s{1,4}login${options('method', 8)}\s{1,4}`,
       value(String.raw`[^\s=-](?![^\s=]*=)`),
     ),
   },
