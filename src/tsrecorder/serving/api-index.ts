@@ -32,7 +32,7 @@ export function addIndexApi(app: FastifyInstance, { access, indexed }: IndexApiO
   async function seesAll(request: FastifyRequest, reply: FastifyReply): Promise<void> {
     const viewer = await viewerOf(access, request, reply);
     if (access.scope(viewer) !== 'everything') throw new TailcastError('VIEW_REFUSED');
-    await access.saw(viewer, 'index', request.url);
+    await access.saw(viewer, 'index', request);
   }
 
   app.get('/api/v1/index', async (request, reply) => {

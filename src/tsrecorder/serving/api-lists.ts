@@ -61,7 +61,7 @@ export function addLists(
     const list = sort === 'newest' ? 'recordings' : `recordings ${sort}`;
     const query = openCursor(list, asked);
     const page = await catalog.list(query, access.scope(viewer), ownerOf(viewer));
-    await access.saw(viewer, 'list', request.url);
+    await access.saw(viewer, 'list', request);
     return {
       recordings: await withReviews(reviews, page.recordings.map(listedRecording)),
       ...(page.next === undefined ? {} : { next: cursors.seal(list, page.next) }),
@@ -80,7 +80,7 @@ export function addLists(
       signal,
       ownerOf(viewer),
     );
-    await access.saw(viewer, 'events', request.url);
+    await access.saw(viewer, 'events', request);
     const more = next === undefined ? '' : `,"next":${JSON.stringify(cursors.seal('events', next))}`;
     const missing = skipped.length === 0 ? '' : `,"skipped":${JSON.stringify(skipped)}`;
     // Send the stored text, because JSON.parse would round 64-bit integers.

@@ -41,7 +41,7 @@ export function addSavedSearchApi(app: FastifyInstance, { searches, access }: Sa
     if (!access.mayReview(viewer) || (change.isShared && access.scope(viewer) !== 'everything'))
       throw new TailcastError('VIEW_REFUSED', 'you may not save searches on this recorder');
     // Store the event before the change, so that every change has an event.
-    await access.saw(viewer, `searches-${change.kind}`, request.url);
+    await access.saw(viewer, `searches-${change.kind}`, request);
     await searches.change(ownerOf(viewer), viewer.user ?? viewer.node, change);
     return searchesOf(viewer);
   });

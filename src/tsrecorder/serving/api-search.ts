@@ -98,7 +98,7 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
     return answer(viewer, async () => {
       const { q: text, limit, cursor } = parse(pageQuery, request.query);
       const query = readQuery(text, options.nowMs());
-      await access.saw(viewer, 'search', request.url);
+      await access.saw(viewer, 'search', request);
       const page = cursor === undefined ? { limit } : { limit, cursor };
       // Read the progress before the query, because sessions that are indexed during the query may be missing from the
       // result.
@@ -125,7 +125,7 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
     const viewer = await viewerOf(access, request, reply);
     return answer(viewer, async () => {
       const query = readQuery(parse(facetQuery, request.query).q, options.nowMs());
-      await access.saw(viewer, 'search', request.url);
+      await access.saw(viewer, 'search', request);
       const index = await indexFor(viewer);
       const facets = await searching().ask(
         'facets',
@@ -144,7 +144,7 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
       if (entry === undefined) throw new TailcastError('RECORDING_UNKNOWN');
       const { q: text, limit } = parse(withinQuery, request.query);
       const query = readQuery(text, options.nowMs());
-      await access.saw(viewer, 'search', request.url, entry);
+      await access.saw(viewer, 'search', request, entry);
       const { id } = entry.recording;
       const index = await indexFor(viewer);
       const found = await searching().ask(

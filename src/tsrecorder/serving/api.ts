@@ -166,7 +166,7 @@ function addThumbnails(
       const entry = await catalog.find(id, scope, ownerOf(viewer));
       if (entry !== undefined) entries.push(entry);
     });
-    await access.saw(viewer, 'thumbnails', request.url);
+    await access.saw(viewer, 'thumbnails', request);
     const found = await playIndexes.thumbnails(entries);
     return { thumbnails: Object.fromEntries(found) };
   });
@@ -193,7 +193,7 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
     const { id } = parse(parameters, request.params);
     const entry = await catalog.find(id, access.scope(viewer), ownerOf(viewer));
     if (entry === undefined) throw new TailcastError('RECORDING_UNKNOWN');
-    await access.saw(viewer, action, request.url, entry);
+    await access.saw(viewer, action, request, entry);
     return entry;
   }
 

@@ -86,7 +86,7 @@ export function createLiveSockets(options: LiveSocketOptions) {
       refuse(socket, '404 Not Found');
       return;
     }
-    await access.saw(viewer, 'play', request.url ?? '', entry);
+    await access.saw(viewer, 'play', { url: request.url ?? '' }, entry);
     server.handleUpgrade(request, socket, head, (connection) => {
       const stop = access.watch(request, entry, () => connection.terminate());
       connection.once('close', stop);

@@ -47,6 +47,13 @@ export interface ViewerRequest {
   readonly rawHeaders: readonly string[];
 }
 
+/** Parts of a request that an access event contains. */
+export interface ViewedRequest {
+  readonly url: string;
+  /** Decoded query parameters, as the handler of the request reads them. */
+  readonly query?: unknown;
+}
+
 /** Identifies the peer of a connection. Returns undefined for a peer that may see nothing. */
 export type IdentifyViewer = (from: ConnectionPeer, signal: AbortSignal) => Promise<Viewer | undefined>;
 
@@ -81,7 +88,10 @@ const MAX_IDENTITY_AGE_MS = 10_000;
  */
 const MAX_REQUESTS = 512;
 
-/** Maximum length of the path in an access event, in characters. The rest of a longer path is omitted. */
+/**
+ * Maximum length of the path in an access event, in characters. The rest of a longer path is omitted. The event also
+ * contains all query parameters, because a viewer could put other text before the text of a search.
+ */
 const MAX_PATH = 1024;
 /**
  * Allowance of one viewer: the maximum size of the access events that the viewer can cause at once, in bytes, and the
@@ -170,13 +180,13 @@ export function createViewerAccess(options: ViewerAccessOptions) {
      * Records an access. Resolves when the event is durable. @throws TailcastError `STORE_FAILED`, or `RECORDER_BUSY`
      * if the viewer causes too many events. After an error, the caller must not send data
      */
-    saw(viewer: Viewer, action: AccessAction, path: string, entry?: CatalogEntry): Promise<void> {
+    saw(viewer: Viewer, action: AccessAction, request: ViewedRequest, entry?: CatalogEntry): Promise<void> {
       const record = async (): Promise<void> => {
-        const event = describeAccess(viewer, action, path, entry, nowMs());
+        const event = describeAccess(viewer, action, request, entry, nowMs());
         spend(ownerOf(viewer), event.length);
         await options.record(event);
       };
-      const key = viewingOf(viewer, action, path, entry);
+      const key = viewingOf(viewer, action, request.url, entry);
       return key === undefined ? record() : viewings.once(key, record);
     },
   };
@@ -236,7 +246,7 @@ function throughGateway({ user, tags, ...named }: NamedViewer, gateway: Viewer):
 function describeAccess(
   { node, nodeId, address = '', user, tags, gateway }: Viewer,
   action: AccessAction,
-  path: string,
+  { url, query }: ViewedRequest,
   entry: CatalogEntry | undefined,
   nowMs: number,
 ): string {
@@ -254,7 +264,9 @@ function describeAccess(
     ...(entry === undefined ? {} : { recording: entry.recording.id }),
     request: {
       method: isChange(action) ? 'POST' : 'GET',
-      path: path.length > MAX_PATH ? `${path.slice(0, MAX_PATH)}…` : path,
+      path: url.slice(0, MAX_PATH),
+      ...(url.length > MAX_PATH ? { pathTruncatedFrom: url.length } : {}),
+      ...(url.includes('?') ? { queryParameters: valuesByName(query) } : {}),
     },
     source,
     ...(gateway === undefined
@@ -262,4 +274,9 @@ function describeAccess(
       : { gateway: { node: gateway.node, nodeID: gateway.nodeId, address: gateway.address } }),
   };
   return JSON.stringify({ event });
+}
+
+function valuesByName(query: unknown): Readonly<Record<string, readonly unknown[]>> {
+  const pairs: readonly [string, unknown][] = Object.entries(query ?? {});
+  return Object.fromEntries(pairs.map(([name, value]) => [name, [value].flat()]));
 }

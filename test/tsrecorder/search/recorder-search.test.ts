@@ -7,6 +7,11 @@ import { createRig, HEADER, openUpload, until, uploadWhole, type Rig } from '../
 
 const SEARCHING = { searchText: 'all' } as const;
 
+interface AccessRequest {
+  readonly queryParameters: Readonly<Record<string, readonly string[]>>;
+  readonly pathTruncatedFrom: number;
+}
+
 interface Answered {
   readonly query: string;
   readonly sessions: readonly {
@@ -197,6 +202,23 @@ describe('a recorder with an index', () => {
     expect(await events(`/search?q=second&view=1`)).toBe(1);
     for (let count = 0; count < 3; count += 1) await rig.get('/api/v1/search?q=third');
     expect(await events('/search?q=third')).toBe(3);
+  });
+
+  it('records the decoded text of a search or filter after any padding', async () => {
+    await using rig = await createRig(SEARCHING);
+    const word = '%6eeedle';
+    for (const path of [
+      `search?q=${'%20'.repeat(400)}${word}`,
+      `recordings?pod=${'%61'.repeat(900)}&text=${word}`,
+      `events?name=${'%61'.repeat(900)}&text=${word}`,
+    ]) {
+      expect((await rig.get(`/api/v1/${path}`)).status).toBe(200);
+      const { body } = await rig.get('/api/v1/events?type=tailcast-recording-access&limit=1');
+      const [newest] = (JSON.parse(body) as { events: { event: { request: AccessRequest } }[] }).events;
+      const { queryParameters, pathTruncatedFrom } = newest!.event.request;
+      expect(Object.values(queryParameters).flat().at(-1)).toMatch(/^ *needle$/);
+      expect(pathTruncatedFrom).toBe(`/api/v1/${path}`.length);
+    }
   });
 
   it('lists from the index the stored and running sessions, and those of other writers', async () => {

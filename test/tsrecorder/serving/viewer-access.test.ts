@@ -22,7 +22,7 @@ async function recordedOf(
     timeoutMs: 1_000,
     recheckMs: 15_000,
   });
-  for (const path of paths) await access.saw({ node: 'n', nodeId: 'nX' }, action, path, entry);
+  for (const path of paths) await access.saw({ node: 'n', nodeId: 'nX' }, action, { url: path }, entry);
   return recorded;
 }
 
@@ -126,17 +126,20 @@ describe('access events of one viewer', () => {
   it('have a bounded size', async () => {
     const { access, events } = open();
     const path = `/api/v1/search?q=${'x'.repeat(15_000)}`;
-    await access.saw(mallory, 'search', path);
-    expect(JSON.parse(events[0]!)).toMatchObject({ event: { request: { path: `${path.slice(0, 1024)}…` } } });
+    await access.saw(mallory, 'search', { url: path });
+    expect(JSON.parse(events[0]!)).toMatchObject({
+      event: { request: { path: path.slice(0, 1024), pathTruncatedFrom: path.length } },
+    });
     // requests for different long paths create separate events
-    await access.saw(mallory, 'list', `${path}1`);
-    await access.saw(mallory, 'list', `${path}2`);
+    await access.saw(mallory, 'list', { url: `${path}1` });
+    await access.saw(mallory, 'list', { url: `${path}2` });
     expect(events).toHaveLength(3);
   });
 
   it('are limited, and a view without an event is refused', async () => {
     const { access, events, later } = open();
-    const view = (viewer: Viewer, id: number): Promise<void> => access.saw(viewer, 'list', `/x?user=${id}`);
+    const view = (viewer: Viewer, id: number): Promise<void> =>
+      access.saw(viewer, 'list', { url: `/x?user=${id}` });
     let count = 0;
     const flood = async (): Promise<unknown> => {
       for (;;) await view(mallory, (count += 1));
