@@ -1,13 +1,13 @@
 /*
- * Preloaded into a recorder; looks after the files below DISK_BELOW.
+ * A library that is preloaded into a recorder. The library simulates a disk for the files below DISK_BELOW.
  *
- * While the file named by DISK_TRIGGER exists, what is written or synced there fails with EIO. The trigger's first letter
- * says what: w writes, s syncs, anything else everything, opening included.
+ * While the file DISK_TRIGGER exists, operations on the disk fail with EIO. The first letter in this file selects the
+ * operations. `w`: writes; `s`: syncs; any other letter: writes, syncs and opening of files.
  *
- * After each sync that succeeds, a line with inode and length of the file is added to the file named by DISK_SYNCED: what
- * a power cut would leave of it at least.
+ * After each successful sync, the library appends a line with inode and length of the synced file to the file
+ * DISK_SYNCED. A power failure preserves at least the first `length` bytes of a file.
  *
- * DISK_SLOW_MS makes every sync take so much longer.
+ * DISK_SLOW_MS: delay of every sync, in milliseconds.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -46,7 +46,7 @@ static int spoiled(int fd, char what) {
   return 1;
 }
 
-/* A broken disk cannot be read either. */
+/* Returns 1, with EIO, if files cannot be opened because all operations of the disk fail. */
 static int closed_off(const char *path) {
   const char *below = getenv("DISK_BELOW");
   const char *trigger = getenv("DISK_TRIGGER");

@@ -1,5 +1,5 @@
-// The client that Kubernetes programs are built on, client-go, doing what those programs do. Each subcommand prints one
-// JSON object with what it saw.
+// Command client-go performs typical operations of Kubernetes programs with the library client-go. Each subcommand
+// prints one JSON object with its results.
 package main
 
 import (
@@ -45,7 +45,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	// The server's own limits are tested, not those that a client sets itself.
+	// Disables the rate limit of the client, because the tests check the limits of the server.
 	config.QPS = -1
 	set, err := kubernetes.NewForConfig(config)
 	if err != nil {

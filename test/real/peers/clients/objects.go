@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// get reads a namespace in pages and one object that is not there.
+// get lists the ConfigMaps of a namespace in pages, and reads a ConfigMap that does not exist.
 func get(ctx context.Context, c *client, args []string) (any, error) {
 	if len(args) != 1 {
 		return nil, errArguments
@@ -36,7 +36,8 @@ func get(ctx context.Context, c *client, args []string) (any, error) {
 	return map[string]any{"names": names, "missing": fmt.Sprint(err)}, nil
 }
 
-// watchMany opens one informer for each of many names, all at once, and then makes the objects they wait for.
+// watchMany opens one informer for each name, and waits until all informers are in sync. Then it creates, updates and
+// deletes an object for each name.
 func watchMany(ctx context.Context, c *client, args []string) (any, error) {
 	if len(args) != 2 {
 		return nil, errArguments
@@ -81,7 +82,8 @@ func watchMany(ctx context.Context, c *client, args []string) (any, error) {
 			return nil, err
 		}
 	}
-	// A watch may join an update and what follows; it never joins an object's first sight and its end.
+	// Waits until every informer has reported its object, and only then deletes the objects. Updates are not counted,
+	// because an informer may combine an update with a later change.
 	for added.Load() < int64(count) {
 		if err := pause(ctx); err != nil {
 			return nil, fmt.Errorf("%d of %d were added: %w", added.Load(), count, err)

@@ -22,7 +22,7 @@ import (
 
 const bodyBytes = 8 << 20
 
-// execute runs a command with input, and one that fails, over `spdy` or `websocket`.
+// execute runs a command with input and a command that fails, over `spdy` or `websocket`.
 func execute(ctx context.Context, c *client, args []string) (any, error) {
 	if len(args) != 3 {
 		return nil, errArguments
@@ -63,7 +63,8 @@ func (c *client) stream(ctx context.Context, transport, namespace, pod string, c
 	return executor.StreamWithContext(ctx, streams)
 }
 
-// forward sends a body to a port of the pod that answers with the SHA-256 of what it got when its input ends.
+// forward sends a body to a port of the pod. The server at this port responds with the SHA-256 of its input after the
+// end of the input.
 func forward(ctx context.Context, c *client, args []string) (any, error) {
 	if len(args) != 4 {
 		return nil, errArguments

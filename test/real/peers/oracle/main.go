@@ -1,9 +1,9 @@
-// Command oracle answers what the programs on the other side make of some bytes, by running their own code.
+// Command oracle decodes and encodes bytes with the code of the peers, such as Kubernetes, kubectl and Tailscale.
 //
 //	oracle MODE
 //
-// It reads one JSON object per line on standard input and writes one per line on standard output, in the same order.
-// Bytes are base64. It ends with its input.
+// The command reads one JSON object per line from standard input, and writes one response per line to standard output,
+// in the same order. Bytes are encoded as base64. The command exits at the end of its input.
 package main
 
 import (
@@ -30,7 +30,7 @@ var modes = map[string]func(line []byte) (any, error){
 	"resize-decode": answer(resizeDecode),
 }
 
-// answer turns a function over typed questions into one over lines.
+// answer returns a function that parses a line of JSON and calls `ask` with the result.
 func answer[Question any, Answer any](ask func(Question) Answer) func([]byte) (any, error) {
 	return func(line []byte) (any, error) {
 		var question Question
@@ -74,7 +74,7 @@ func run() error {
 		if err := encoder.Encode(reply); err != nil {
 			return err
 		}
-		// Whoever asks one at a time must not wait for a full buffer.
+		// Flushes if no input is buffered, so that a caller that sends one query at a time gets each response.
 		if in.Buffered() == 0 {
 			if err := out.Flush(); err != nil {
 				return err
@@ -83,7 +83,7 @@ func run() error {
 	}
 }
 
-// pair is a member of a map. Maps are answered as lists, because some versions of V8 misread object keys with escapes
+// pair is an entry of a map. Maps are encoded as lists, because some versions of V8 misread object keys with escapes
 // (nodejs/node#63785).
 type pair[Value any] struct {
 	Name  string
@@ -111,7 +111,7 @@ func text(err error) string {
 	return err.Error()
 }
 
-// latin1 gives each byte one code unit, so that JSON carries bytes that are not UTF-8.
+// latin1 converts each byte to one character, so that JSON can contain bytes that are not UTF-8.
 func latin1(bytes string) string {
 	runes := make([]rune, len(bytes))
 	for i := range len(bytes) {

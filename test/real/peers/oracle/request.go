@@ -18,14 +18,14 @@ var factory = &request.RequestInfoFactory{
 	GrouplessAPIPrefixes: sets.NewString("api"),
 }
 
-// target is a request line; its characters are bytes.
+// target is a request line. Each character stands for one byte.
 type target struct {
 	Method string `json:"method"`
 	Target string `json:"target"`
 }
 
 type requestAnswer struct {
-	// Bad: net/http refuses the request line.
+	// Bad is true if net/http rejects the request line.
 	Bad   bool                 `json:"bad,omitempty"`
 	Error string               `json:"error,omitempty"`
 	Path  string               `json:"path"`
@@ -33,7 +33,7 @@ type requestAnswer struct {
 	Info  *request.RequestInfo `json:"info,omitempty"`
 }
 
-// parse reads a request as the server does.
+// parse parses the request with net/http, as the API server does.
 func (t target) parse() (*http.Request, error) {
 	raw := t.Method + " " + fromLatin1(t.Target) + " HTTP/1.1\r\nHost: h\r\n\r\n"
 	return http.ReadRequest(bufio.NewReader(strings.NewReader(raw)))
@@ -64,7 +64,7 @@ type execAnswer struct {
 	Attach streams `json:"attach"`
 }
 
-// execOptions decodes a query as the handlers of pods/exec and pods/attach do, defaults and conversion included.
+// execOptions decodes a query as the handlers of pods/exec and pods/attach do, including defaults and conversion.
 func execOptions(question target) execAnswer {
 	parsed, err := question.parse()
 	if err != nil {

@@ -17,7 +17,8 @@ type sizes struct {
 	Error string `json:"error,omitempty"`
 }
 
-// resizeDecode reads a resize stream as the kubelet does: a decoder over the whole stream, until the first error.
+// resizeDecode decodes a stream of terminal sizes as the kubelet does: with one decoder for the complete stream, until
+// the first error.
 func resizeDecode(question wireBytes) sizes {
 	decoder := json.NewDecoder(bytes.NewReader(question.Bytes))
 	answer := sizes{Sizes: []size{}}

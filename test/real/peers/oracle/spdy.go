@@ -9,7 +9,7 @@ import (
 	"github.com/moby/spdystream/spdy"
 )
 
-// frame is any SPDY frame; only the members of its kind count.
+// frame is a SPDY frame of any kind. Only the fields of this kind are set.
 type frame struct {
 	Kind           string         `json:"kind"`
 	StreamID       uint32         `json:"streamId,omitempty"`
@@ -37,7 +37,7 @@ type wireBytes struct {
 
 type frames struct {
 	Frames []frame `json:"frames"`
-	// Error is empty when the bytes end between two frames.
+	// Error is empty if the bytes end at the end of a frame.
 	Error string `json:"error,omitempty"`
 }
 
@@ -95,7 +95,8 @@ func fromSpdy(read spdy.Frame) frame {
 	return frame{Kind: "unknown"}
 }
 
-// joined undoes what net/http.Header does to names; values of one name are joined as on the wire.
+// joined returns the headers with lower-case names, because net/http.Header changes the case of names. Values of the
+// same name are joined with NUL, as on the wire.
 func joined(headers http.Header) []pair[string] {
 	all := map[string]string{}
 	for name, values := range headers {

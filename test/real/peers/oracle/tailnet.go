@@ -16,7 +16,7 @@ import (
 
 type proxyAnswer struct {
 	Error string `json:"error,omitempty"`
-	// Local: the addresses of the socket count.
+	// Local is true if the header names no addresses, so that the socket's addresses apply.
 	Local           bool   `json:"local,omitempty"`
 	Protocol        string `json:"protocol,omitempty"`
 	Source          string `json:"source,omitempty"`
@@ -45,7 +45,8 @@ func proxyHeader(question wireBytes) proxyAnswer {
 	return answer
 }
 
-// endpoint spells addresses in one way: shortest form, IPv4 in IPv6 unmapped.
+// endpoint returns an address in a uniform format, its port and its protocol. IP addresses have their shortest form,
+// and IPv4-mapped IPv6 addresses become IPv4 addresses.
 func endpoint(address net.Addr) (string, int, string) {
 	switch a := address.(type) {
 	case *net.TCPAddr:
@@ -79,7 +80,7 @@ type rule struct {
 }
 
 type grantAnswer struct {
-	// WhoisError: the answer does not decode at all.
+	// WhoisError is set if the response cannot be decoded at all.
 	WhoisError         string `json:"whoisError,omitempty"`
 	ImpersonationError string `json:"impersonationError,omitempty"`
 	RecordingError     string `json:"recordingError,omitempty"`
@@ -92,8 +93,8 @@ type grantAnswer struct {
 
 const legacyCapability = tailcfg.PeerCapability("https://" + string(tailcfg.PeerCapabilityKubernetes))
 
-// grants reads a whois answer and its Kubernetes grants with the types of the reference, and with the order of look-ups
-// that its proxy has.
+// grants decodes a whois response and its Kubernetes grants with the reference's types. For
+// impersonation, it uses the older capability only if the newer one has no rules, like the reference's proxy.
 func grants(question whoisQuestion) grantAnswer {
 	var who apitype.WhoIsResponse
 	if err := json.Unmarshal([]byte(question.Whois), &who); err != nil {

@@ -17,17 +17,17 @@ import (
 	xnet "golang.org/x/net/websocket"
 )
 
-// What Kubernetes' wsstream allows for one frame.
+// maxFrameBytes is the maximum size of a frame in Kubernetes' wsstream package.
 const maxFrameBytes = 32 << 20
 
 type webSocketQuestion struct {
-	// Peer: "x-net" is the library of API servers and kubelets, "gorilla" the one of kubectl and of tunnels.
+	// Peer selects a library: "x-net" is used by API servers and kubelets, "gorilla" by kubectl and by tunnels.
 	Peer string `json:"peer"`
-	// Server: the peer is a server, so it reads masked frames and writes unmasked ones.
+	// Server is true if the peer is a server, which reads masked frames and writes unmasked frames.
 	Server   bool      `json:"server"`
 	Bytes    []byte    `json:"bytes"`
 	Messages []message `json:"messages"`
-	// WriteBuffer: small ones make gorilla write fragments.
+	// WriteBuffer is the size of gorilla's write buffer. With a small buffer, gorilla writes fragments.
 	WriteBuffer int `json:"writeBuffer"`
 }
 
@@ -72,7 +72,7 @@ func webSocketDecode(question webSocketQuestion) messages {
 	}
 }
 
-// decodeXNet receives like wsstream: every data frame is a message of its own.
+// decodeXNet receives messages as wsstream does: every data frame is a separate message.
 func decodeXNet(conn *fakeConn) messages {
 	answer := messages{Messages: []message{}}
 	codec := xnet.Codec{Unmarshal: func(data []byte, payloadType byte, v any) error {
@@ -152,12 +152,13 @@ func dialGorilla(conn *fakeConn, server bool, writeBuffer int) *gorilla.Conn {
 	return peer
 }
 
-// fakeConn reads what it was made with and keeps what is written.
+// fakeConn is a connection with predefined input, which stores all written bytes.
 type fakeConn struct {
 	input  *bytes.Reader
 	output bytes.Buffer
 	closed bool
-	// answersRequest: the first thing written is a handshake; its answer comes before the input.
+	// answersRequest is true if the first written bytes are a handshake. Reads then return its response before the
+	// input.
 	answersRequest bool
 	answer         *strings.Reader
 }

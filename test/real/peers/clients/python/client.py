@@ -1,4 +1,4 @@
-"""The official Python client, doing what programs do with it. Prints one JSON object with what it saw."""
+"""Performs typical operations of programs with the official Python client. Prints one JSON object with the results."""
 
 import hashlib
 import json
@@ -12,8 +12,8 @@ from kubernetes.stream import portforward, stream
 
 
 class TlsPoll:
-    """select.poll that also sees what the TLS layer has read already. Without it the client now and then waits for ever
-    for a frame that it holds, with any server."""
+    """A select.poll that also reports data that the TLS layer has already read. With the original select.poll, the
+    client sometimes waits forever for a frame that it has already received, whatever the server is."""
 
     def __init__(self):
         self.poller = real_poll()
@@ -78,7 +78,7 @@ def execute(core, namespace, pod):
 
     failing = run(["sh", "-c", "echo out; echo err >&2; exit 5"], stdin=False, tty=False, _preload_content=False)
     failing.run_forever(timeout=20)
-    # It never sends a size: a recording must not wait for one.
+    # This client never sends a terminal size, so the recording must not wait for a size.
     shell = run(["sh"], stdin=True, tty=True, _preload_content=False)
     shell.write_stdin("echo from-a-$((40 + 2))-shell\n")
     screen = ""

@@ -16,7 +16,7 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 )
 
-// spec is a process to run, with everything resolved: no references to ConfigMaps, Secrets or fields are left.
+// spec describes a process. All references to ConfigMaps, Secrets and fields are resolved.
 type spec struct {
 	argv        []string
 	environment []string
@@ -26,25 +26,24 @@ type spec struct {
 	logPath     string
 }
 
-// container is one run of one container. A restart makes a new one.
+// container is one run of a container of a pod. Each restart creates a new value.
 type container struct {
 	id      string
 	spec    spec
 	started time.Time
 	process *os.Process
-	// done is closed when the process has ended, exitCode and finished are set, and all output is in the log.
+	// done is closed when the process has exited, exitCode and finished are set, and the log contains all output.
 	done     chan struct{}
 	exitCode int
 	finished time.Time
 
-	terminal *os.File // the master side of the PTY, nil without one
+	terminal *os.File // the master side of the PTY; nil without a terminal
 	stdinMu  sync.Mutex
-	stdin    io.WriteCloser // nil when the container takes no input
+	stdin    io.WriteCloser // nil if the container has no standard input
 	output   *broadcast
 }
 
-// startContainer starts the process. A command that cannot be started is reported as a container does: exit code 128
-// and the reason in the error.
+// startContainer starts the process of a container. It returns an error if the command cannot start.
 func startContainer(id string, s spec) (*container, error) {
 	log, err := openLog(s.logPath)
 	if err != nil {
@@ -65,7 +64,7 @@ func startContainer(id string, s spec) (*container, error) {
 	go func() {
 		state, err := command.Process.Wait()
 		c.finished = time.Now()
-		// Where the first process of a container ends, all its processes end.
+		// When the first process of a container exits, all its other processes are killed, too.
 		_ = syscall.Kill(-command.Process.Pid, syscall.SIGKILL)
 		copies.Wait()
 		c.exitCode = exitCodeOf(state, err)
@@ -121,9 +120,10 @@ func (c *container) startPipes(command *exec.Cmd, copies *sync.WaitGroup) error 
 	return nil
 }
 
-// attach joins the running process: input is written to it, its output is copied until it ends.
+// attach connects a client to the running process: it copies the client's input to the process, and the output of the
+// process to the client, until the process exits.
 func (c *container) attach(in io.Reader, stdout, stderr io.WriteCloser, resize <-chan remotecommand.TerminalSize) error {
-	// First listen, then speak: what the process answers to the first byte belongs to this client.
+	// Subscribes to the output before it copies input, so that the client gets the response to its first byte.
 	gone := c.output.join(stdout, stderr)
 	defer c.output.leave(gone)
 	if c.terminal != nil {
@@ -138,7 +138,7 @@ func (c *container) attach(in io.Reader, stdout, stderr io.WriteCloser, resize <
 		if c.stdin != nil {
 			c.feed(in)
 		}
-		// What the process did not take still has to be taken from the client.
+		// Discards input that the process did not read, so that the client can send all its input.
 		_, _ = io.Copy(io.Discard, in)
 	}()
 	select {
@@ -149,12 +149,12 @@ func (c *container) attach(in io.Reader, stdout, stderr io.WriteCloser, resize <
 	return nil
 }
 
-// lingerTime is how long a session outlives its process while its client may still be sending.
+// lingerTime is the maximum time for which a session stays open after its process has exited.
 const lingerTime = 200 * time.Millisecond
 
-// linger gives the end of the client's input time to arrive. A container runtime takes that long to notice that a
-// process has ended; a local one is so fast that the connection would be gone before, and the proxies on the way drop
-// output when they cannot deliver input.
+// linger waits until the client's input has ended, for at most lingerTime. A real container runtime notices the exit of
+// a process after a similar delay. Without the delay, the connection could close while the client is still sending.
+// Proxies on the path drop output if they cannot deliver input.
 func linger(inputEnded <-chan struct{}) {
 	select {
 	case <-inputEnded:
@@ -162,7 +162,8 @@ func linger(inputEnded <-chan struct{}) {
 	}
 }
 
-// feed copies one client's input. A container with `stdinOnce` sees the end of it, and takes no other client after.
+// feed copies the input of one client. A container with `stdinOnce` gets the end of this input, and then accepts no
+// input of other clients.
 func (c *container) feed(in io.Reader) {
 	_, _ = io.Copy(c.stdin, in)
 	if !c.spec.stdinOnce || c.terminal != nil {
@@ -173,7 +174,7 @@ func (c *container) feed(in io.Reader) {
 	_ = c.stdin.Close()
 }
 
-// stop ends the whole process group: politely, then after the grace period for good.
+// stop sends SIGTERM to the process group of the container, and SIGKILL after the grace period.
 func (c *container) stop(grace time.Duration) {
 	_ = syscall.Kill(-c.process.Pid, syscall.SIGTERM)
 	select {
@@ -201,7 +202,8 @@ func followSize(terminal *os.File, resize <-chan remotecommand.TerminalSize) {
 	}
 }
 
-// exitCodeOf turns the end of a process into the number that a container runtime reports: 128 + signal when killed.
+// exitCodeOf returns the exit code that a container runtime reports: 128 plus the signal number if a signal killed the
+// process.
 func exitCodeOf(state *os.ProcessState, err error) int {
 	if err != nil {
 		return 128
@@ -212,8 +214,8 @@ func exitCodeOf(state *os.ProcessState, err error) int {
 	return state.ExitCode()
 }
 
-// broadcast copies a container's output to its log and to every attached client. A client that does not read holds
-// the container up, as the pipe of a real runtime does; one whose connection fails is dropped.
+// broadcast copies the output of a container to its log and to all attached clients. A client that does not read blocks
+// the container, as with a real runtime. A client whose connection fails is removed.
 type broadcast struct {
 	mu      sync.Mutex
 	log     io.Writer
@@ -260,7 +262,7 @@ type outputStream struct {
 	name  string
 }
 
-// maxLogLineBytes is where container runtimes split a long line.
+// maxLogLineBytes is the length at which container runtimes split a long line.
 const maxLogLineBytes = 16 * 1024
 
 func (s *outputStream) Write(p []byte) (int, error) {
@@ -283,8 +285,8 @@ func (s *outputStream) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// writeLog writes the format of the container runtime interface: time, stream, F(ull) or P(artial), text. Output
-// without a line end is written at once as a partial line, so that `logs -f` shows a prompt.
+// writeLog writes lines in the log format of the container runtime interface: time, stream, F (full) or P (partial),
+// text. Output without a line feed is written immediately as a partial line, so that `logs -f` shows a prompt.
 func (s *outputStream) writeLog(p []byte) {
 	for len(p) > 0 {
 		tag, size := "P", min(len(p), maxLogLineBytes)

@@ -1,6 +1,6 @@
-// Command kubelet-double is a node without containers: it registers a Node, runs the commands of the pods bound to it
-// as plain local processes, and serves the kubelet's API with the streaming, translation and log code that a real
-// kubelet and container runtime use. It isolates nothing: for test machines only.
+// Command kubelet-double simulates a node without containers. The command registers a Node, and runs the commands of
+// the node's pods as local processes. It serves the kubelet's API with the code for streams, translation and logs that
+// a real kubelet and container runtime use. The processes are not isolated, so run this command only on test machines.
 package main
 
 import (
@@ -33,7 +33,7 @@ type options struct {
 	images                     imageCommands
 }
 
-// address is where the API server finds the node.
+// address returns the address at which the API server reaches the node.
 func (o options) address() string {
 	if o.bridge != "" {
 		return nodeAddress
@@ -41,7 +41,7 @@ func (o options) address() string {
 	return "127.0.0.1"
 }
 
-// imageCommands maps an image name (without tag) to the local command that stands for its entry point.
+// imageCommands maps an image name (without tag) to the local command that replaces its entry point.
 type imageCommands map[string][]string
 
 func (m imageCommands) String() string { return fmt.Sprint(map[string][]string(m)) }
@@ -99,7 +99,6 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	// A daemon's umask must not decide what pods may share.
 	root, err := filepath.Abs(o.root)
 	if err != nil {
 		return err
@@ -134,8 +133,8 @@ func run(ctx context.Context, o options) error {
 	}
 }
 
-// register creates the Node or takes it over, and reports it ready once: nobody watches its heartbeat, because the
-// node lifecycle controller is off.
+// register creates the Node, or uses an existing one, and reports the Node as ready once. The Node needs no heartbeats,
+// because no node lifecycle controller runs.
 func register(ctx context.Context, client kubernetes.Interface, o options, port int32) error {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: o.nodeName,

@@ -16,17 +16,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// podNetworks gives each pod a network namespace and addresses of its own, behind a bridge of the node's namespace. The
-// node routes between its pods: each knows nobody but the node, so that the rules of Services apply to every packet.
+// podNetworks gives each pod its own network namespace and addresses, behind a bridge in the node's network namespace.
+// Pods have routes only to the node. The node routes all packets between pods, so the rules of Services apply to every
+// packet.
 type podNetworks struct {
 	bridge string
-	last   int // the last number that was given to a pod
+	last   int // the number of the newest pod
 }
 
 const (
 	nodeAddress  = "10.77.0.1"
 	nodeAddress6 = "fd77::1"
-	// What is in a container's way of its own files, and what it would share with others.
+	// enterScript mounts an empty /run and /tmp, which processes would otherwise share with this machine. The script
+	// also mounts the hosts file and the folders of volumes, and then runs the command.
 	enterScript = `mount -t tmpfs tmpfs /run && mount -t tmpfs tmpfs /tmp && mount --bind "$1" /etc/hosts || exit 125
 shift
 while [ "$1" != -- ]; do
@@ -37,14 +39,15 @@ shift
 exec "$@"`
 )
 
-// podNetwork is that of one pod. A process that does nothing holds it, as the pause container does.
+// podNetwork is the network of one pod. An idle process keeps its namespace open, like the pause container.
 type podNetwork struct {
 	holder            *exec.Cmd
 	address, address6 string
 	hosts             string
 }
 
-// networkOf returns the network of a pod and makes it when there is none; nil where pods share that of the node.
+// networkOf returns the network of a pod, and creates it on the first call. It returns nil if pods share the node's
+// network.
 func (m *podManager) networkOf(pod *corev1.Pod) (*podNetwork, error) {
 	if m.networks == nil {
 		return nil, nil
@@ -60,7 +63,7 @@ func (m *podManager) networkOf(pod *corev1.Pod) (*podNetwork, error) {
 		return nil, err
 	}
 	m.podNetwork[pod.UID] = network
-	// Tests enter a pod's network by this.
+	// Tests read this file to enter the network of the pod.
 	holders := filepath.Join(m.root, "networks")
 	pid := []byte(strconv.Itoa(network.holder.Process.Pid))
 	if err := errors.Join(os.MkdirAll(holders, 0o755), os.WriteFile(filepath.Join(holders, pod.Namespace+"_"+pod.Name), pid, 0o644)); err != nil {
@@ -84,7 +87,7 @@ func openNetwork(bridge string, number int, hosts string) (*podNetwork, error) {
 		address6: fmt.Sprintf("fd77::%x", number+0x10),
 		hosts:    hosts,
 	}
-	// It says a word when it is in its namespace.
+	// The shell prints a line after it has entered its namespace.
 	n.holder = newCommand([]string{"unshare", "--net", "sh", "-c", "echo; exec sleep infinity"}, []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, "/")
 	output, err := n.holder.StdoutPipe()
 	if err != nil {
@@ -125,13 +128,14 @@ func openNetwork(bridge string, number int, hosts string) (*podNetwork, error) {
 	return n, nil
 }
 
-// close ends the namespace, and with it the link to it.
+// close kills the idle process. The kernel then removes the namespace and its link.
 func (n *podNetwork) close() {
 	_ = syscall.Kill(-n.holder.Process.Pid, syscall.SIGKILL)
 	_ = n.holder.Wait()
 }
 
-// enter makes a command run in the network, with folders of its own where programs expect their files.
+// enter returns a command that runs argv in the network of the pod, with its own /run and /tmp, and with the folders of
+// `bound` at their mount paths.
 func (n *podNetwork) enter(argv []string, bound []mount) []string {
 	entered := []string{
 		"nsenter", "--target", strconv.Itoa(n.holder.Process.Pid), "--net",
@@ -143,14 +147,15 @@ func (n *podNetwork) enter(argv []string, bound []mount) []string {
 	return append(append(entered, "--"), argv...)
 }
 
-// isBound tells mounts that are really made from those whose path is replaced wherever it is mentioned.
+// isBound reports whether a volume with this mount path is mounted. For all other volumes, the mount path is replaced
+// by the folder of the volume in arguments and variables.
 func isBound(path string) bool {
 	return slices.ContainsFunc([]string{"/run/", "/var/run/", "/tmp/"}, func(root string) bool {
 		return strings.HasPrefix(path, root)
 	})
 }
 
-// refresh brings what came from ConfigMaps and Secrets up to date in the volumes of a pod, as a kubelet does.
+// refresh updates the files of the ConfigMap and Secret volumes of a pod, as a kubelet does.
 func (m *podManager) refresh(ctx context.Context, pod *corev1.Pod) {
 	for _, volume := range pod.Spec.Volumes {
 		if volume.Secret != nil || volume.ConfigMap != nil {
@@ -159,7 +164,7 @@ func (m *podManager) refresh(ctx context.Context, pod *corev1.Pod) {
 	}
 }
 
-// addressOf is where the pod's ports are reached from the node.
+// addressOf returns the address at which the node reaches the ports of a pod.
 func (m *podManager) addressOf(uid types.UID) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -19,8 +19,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// podManager follows the pods of the cluster: it is the scheduler of those that have no node, and the node of those
-// that have this one. Each pod has one worker.
+// podManager watches the pods of the cluster. It assigns pods without a node to this node, and runs the pods of this
+// node. Each pod has one worker.
 type podManager struct {
 	client     kubernetes.Interface
 	node, root string
@@ -44,7 +44,7 @@ func newPodManager(client kubernetes.Interface, node, root, apiServer string, im
 	}
 }
 
-// run returns when the context ends.
+// run watches pods until the context is cancelled.
 func (m *podManager) run(ctx context.Context) error {
 	factory := informers.NewSharedInformerFactory(m.client, 0)
 	informer := factory.Core().V1().Pods().Informer()
@@ -83,7 +83,7 @@ func (m *podManager) observe(ctx context.Context, pod *corev1.Pod) {
 		w, known := m.pods[pod.UID]
 		if !known {
 			if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
-				return // ended under an earlier run of this program; nothing is left of it
+				return // the pod ended during an earlier run of this program
 			}
 			w = newWorker(m, pod)
 			m.pods[pod.UID] = w
@@ -112,7 +112,7 @@ func (m *podManager) forget(uid types.UID) {
 	}
 }
 
-// stopAll kills every process of every pod: nothing may outlive the node.
+// stopAll kills every process of every pod, so that no process outlives the node.
 func (m *podManager) stopAll() {
 	m.mu.Lock()
 	m.stopping = true
@@ -131,7 +131,7 @@ func (m *podManager) stopAll() {
 	m.workers.Wait()
 }
 
-// track remembers the process of an exec until the returned function is called.
+// track registers the process of an exec for stopAll, until the returned function is called.
 func (m *podManager) track(process *os.Process) func() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -21,9 +21,9 @@ import (
 	"k8s.io/kubernetes/third_party/forked/golang/expansion"
 )
 
-// resolve makes a runnable process of a container: variables from fields, ConfigMaps and Secrets, volumes as folders.
-// A process sees the machine's own file system, so each mention of a mount path in its arguments and variables is
-// replaced by the folder that stands for it.
+// resolve returns the process of a container, with variables from fields, ConfigMaps and Secrets, and with folders as
+// volumes. Processes use the file system of this machine, so mount paths in arguments and variables are replaced by the
+// folders of the volumes.
 func (m *podManager) resolve(ctx context.Context, pod *corev1.Pod, c corev1.Container, attempt int32) (spec, error) {
 	folder := filepath.Join(m.folderOf(pod), "containers", c.Name)
 	if err := os.MkdirAll(folder, 0o755); err != nil {
@@ -66,7 +66,7 @@ func (m *podManager) resolve(ctx context.Context, pod *corev1.Pod, c corev1.Cont
 	}
 	argv = append(slices.Clone(argv), c.Args...)
 	if len(argv) == 0 {
-		argv = []string{"sleep", "infinity"} // an image whose entry point nobody named
+		argv = []string{"sleep", "infinity"} // no command is configured for this image
 	}
 	for i := range argv {
 		argv[i] = substitute(expansion.Expand(argv[i], expand), mounts)
@@ -164,7 +164,7 @@ func (m *podManager) volume(ctx context.Context, pod *corev1.Pod, v corev1.Volum
 		}
 	}
 	if m.networks != nil && len(sources) > 0 {
-		// As a kubelet writes them: programs watch for the link that is changed last.
+		// Writes the files as a kubelet does: programs watch the symlink, which is replaced last.
 		writer, err := volumeutil.NewAtomicWriter(folder, string(pod.UID)+"/"+v.Name)
 		if err != nil {
 			return "", err
@@ -252,7 +252,7 @@ func unlessOptional(err error, optional *bool) error {
 	return err
 }
 
-// environment returns the container's variables and the order in which they were named.
+// environment returns the variables of the container, and their names in the order of their definitions.
 func (m *podManager) environment(ctx context.Context, pod *corev1.Pod, c corev1.Container) (map[string]string, []string, error) {
 	variables := map[string]string{}
 	var order []string
@@ -263,7 +263,7 @@ func (m *podManager) environment(ctx context.Context, pod *corev1.Pod, c corev1.
 		variables[name] = value
 	}
 	if m.networks != nil {
-		// By the address of its Service, as in any cluster.
+		// The address of the API server's Service, as in a real cluster.
 		set("KUBERNETES_SERVICE_HOST", "10.96.0.1")
 		set("KUBERNETES_SERVICE_PORT", "443")
 		set("KUBERNETES_SERVICE_PORT_HTTPS", "443")
@@ -328,8 +328,8 @@ func keyOf(data map[string][]byte, err error, key string, optional *bool) (strin
 	return string(content), nil
 }
 
-// field reads what a variable may refer to; the addresses of a pod with a network of its own are made when they are
-// asked for.
+// field returns the value of a field of the pod for a variable. If pods have their own networks, the first call creates
+// the network of the pod, because fields may contain its addresses.
 func (m *podManager) field(pod *corev1.Pod, path string) (string, error) {
 	network, err := m.networkOf(pod)
 	if err != nil || network == nil {

@@ -30,8 +30,9 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 )
 
-// server is the kubelet's API. As in a real node there are two hops: the kubelet asks the runtime's streaming server
-// for a one-time address and passes the upgrade on to it, translating WebSocket where it must.
+// server is the API of the kubelet. As on a real node, streams pass two servers: the kubelet gets a one-time URL from
+// the streaming server of the container runtime, and forwards the upgrade to this URL. If webSockets is set, the
+// kubelet translates WebSocket streams.
 type server struct {
 	manager    *podManager
 	webSockets bool
@@ -65,14 +66,14 @@ func newServer(manager *podManager, o options) (*http.Server, error) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
 	return &http.Server{
 		Handler: mux,
-		// As in a real kubelet without webhook: only the API server's certificate opens the door.
+		// Accepts only clients with a certificate of clientCA, which also issued the API server's client certificate.
 		TLSConfig:         &tls.Config{ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool, NextProtos: []string{"http/1.1"}},
 		TLSNextProto:      map[string]func(*http.Server, *tls.Conn, http.Handler){},
 		ReadHeaderTimeout: time.Minute,
 	}, nil
 }
 
-// startStreaming serves the runtime's half on a listener of its own.
+// startStreaming starts the streaming server of the container runtime on its own listener.
 func startStreaming(manager *podManager) (streaming.Server, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -159,7 +160,7 @@ func (s *server) portForward(w http.ResponseWriter, r *http.Request) {
 	handler.ServeHTTP(w, r)
 }
 
-// run is the kubelet's oldest way to execute a command: no streams, the output is the answer.
+// run executes a command without streams, the oldest way of the kubelet. The response body is the output.
 func (s *server) run(w http.ResponseWriter, r *http.Request) {
 	c, err := s.containerOf(r)
 	if err != nil {
@@ -230,7 +231,7 @@ func logOptions(query url.Values) (*logs.LogOptions, bool, error) {
 	return o, query.Get("previous") == "true", nil
 }
 
-// statusOnly is all that the log reader asks of a runtime: does the container still run?
+// statusOnly implements the only method of a container runtime that the log reader calls: the state of a container.
 type statusOnly struct {
 	internalapi.RuntimeService
 	manager *podManager

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// status describes the pod as a kubelet would: phase and conditions follow from the containers.
+// status returns the status of the pod. Like a kubelet, it derives phase and conditions from the containers.
 func (w *worker) status(pod *corev1.Pod) corev1.PodStatus {
 	w.manager.mu.Lock()
 	defer w.manager.mu.Unlock()
@@ -56,7 +56,7 @@ func (w *worker) status(pod *corev1.Pod) corev1.PodStatus {
 	default:
 		status.Phase = corev1.PodPending
 	}
-	// Conditions that others write decide as well, where the pod says so.
+	// The pod is ready only if the conditions of its readiness gates, which other programs write, are also true.
 	gates := ready
 	for _, gate := range pod.Spec.ReadinessGates {
 		gates = gates && holds(pod, gate.ConditionType)
@@ -86,7 +86,7 @@ func holds(pod *corev1.Pod, kind corev1.PodConditionType) bool {
 	return false
 }
 
-// withOthers adds the conditions that others have written.
+// withOthers adds the conditions that other programs have written to the status of the pod.
 func withOthers(own, newest []corev1.PodCondition) []corev1.PodCondition {
 	merged := slices.Clone(own)
 	for _, c := range newest {
@@ -105,7 +105,7 @@ func condition(kind corev1.PodConditionType, holds bool) corev1.PodCondition {
 	return corev1.PodCondition{Type: kind, Status: value}
 }
 
-// statusOf expects the manager's lock to be held.
+// statusOf returns the status of one container. The caller must hold the manager's lock.
 func (w *worker) statusOf(name, image string) corev1.ContainerStatus {
 	status := corev1.ContainerStatus{Name: name, Image: image, ImageID: "double://" + image}
 	s, known := w.slots[name]
@@ -143,7 +143,7 @@ func stateOf(c *container) corev1.ContainerState {
 	}
 }
 
-// seconds drops what the API does not keep.
+// seconds truncates a time to whole seconds, the precision of the API.
 func seconds(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
 
 func splitReason(waiting string) (reason, message string) {

@@ -15,9 +15,9 @@ import (
 	utilexec "k8s.io/utils/exec"
 )
 
-// The pod manager is the runtime behind Kubernetes' streaming server.
+// podManager is the container runtime for Kubernetes' streaming server.
 
-// Exec runs one command beside a container's process, with its environment and folder.
+// Exec runs a command next to the process of a container, with the environment and folder of that process.
 func (m *podManager) Exec(_ context.Context, id string, argv []string, in io.Reader, stdout, stderr io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize) error {
 	c, err := m.container(id)
 	if err != nil {
@@ -88,7 +88,7 @@ func (m *podManager) execOnPipes(command *exec.Cmd, in io.Reader, stdout, stderr
 		if in != nil {
 			_, _ = io.Copy(inPipe, in)
 			_ = inPipe.Close()
-			// What the process did not read still has to be taken from the client.
+			// Discards input that the process did not read, so that the client can send all its input.
 			_, _ = io.Copy(io.Discard, in)
 		}
 	}()
@@ -100,8 +100,8 @@ func (m *podManager) execOnPipes(command *exec.Cmd, in io.Reader, stdout, stderr
 	return errors.Join(outPipe.Close(), errPipe.Close())
 }
 
-// copyUntilEnd drains the process even when nobody takes its output any more: a runtime does not kill a command
-// whose client has left.
+// copyUntilEnd reads all output of a process, even after the client has disconnected: a container runtime does not kill
+// the command of a disconnected client.
 func copyUntilEnd(w io.Writer, r io.Reader) {
 	if w != nil {
 		_, _ = io.Copy(w, r)
@@ -109,7 +109,7 @@ func copyUntilEnd(w io.Writer, r io.Reader) {
 	_, _ = io.Copy(io.Discard, r)
 }
 
-// Attach joins a container's own process.
+// Attach connects a client to the process of a container.
 func (m *podManager) Attach(_ context.Context, id string, in io.Reader, stdout, stderr io.WriteCloser, _ bool, resize <-chan remotecommand.TerminalSize) error {
 	c, err := m.container(id)
 	if err != nil {
@@ -118,8 +118,8 @@ func (m *podManager) Attach(_ context.Context, id string, in io.Reader, stdout, 
 	return c.attach(in, stdout, stderr, resize)
 }
 
-// PortForward connects to a port of this machine. Each direction ends on its own, so that a client may send its
-// request, half-close, and read the answer.
+// PortForward connects to a port of this machine. The two directions end independently, so a client can send its
+// request, half-close the connection, and then read the response.
 func (m *podManager) PortForward(ctx context.Context, _ string, port int32, stream io.ReadWriteCloser) error {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))

@@ -19,35 +19,35 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// worker runs one pod. Its goroutine is the only one that starts containers and writes the pod's status; `pod`,
-// `running` and `slots` are read by others under the manager's lock.
+// worker runs one pod. Only the worker's goroutine starts containers and writes the status of the pod. Other goroutines
+// read `pod`, `running` and `slots` while they hold the manager's lock.
 type worker struct {
 	manager *podManager
 	pod     *corev1.Pod
 	running map[string]*container
 	slots   map[string]*slot
 
-	wake chan struct{} // the pod or one of its containers changed
-	gone chan struct{} // the pod is no longer in the cluster
+	wake chan struct{} // signals that the pod or one of its containers has changed
+	gone chan struct{} // closed when the pod no longer exists in the cluster
 
-	refreshed time.Time // when its volumes were brought up to date
+	refreshed time.Time // time of the last update of the volumes
 }
 
-// slot is the place of one container in the pod, over all its runs.
+// slot is the state of one container of the pod, over all its runs.
 type slot struct {
 	container corev1.Container
 	current   *container
 	last      *container
 	restarts  int32
 	ready     bool
-	waiting   string // why it does not run
+	waiting   string // reason why the container is not running
 	due       time.Time
 }
 
 const (
 	firstRestartDelay = time.Second
 	maxRestartDelay   = 30 * time.Second
-	tick              = 500 * time.Millisecond // probes and restarts that are due
+	tick              = 500 * time.Millisecond // interval at which probes and due restarts are checked
 	refreshPeriod     = 2 * time.Second
 )
 
@@ -58,7 +58,7 @@ func newWorker(m *podManager, pod *corev1.Pod) *worker {
 	}
 }
 
-// update hands over a newer state of the pod; the caller holds the manager's lock.
+// update stores a newer state of the pod, and wakes the worker. The caller must hold the manager's lock.
 func (w *worker) update(pod *corev1.Pod) {
 	w.pod = pod
 	w.nudge()
@@ -110,8 +110,8 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// advance starts what may start: init containers one after the other, then all others, and ephemeral containers as
-// they appear.
+// advance starts all containers that may start: first the init containers, one after another, then all other
+// containers. Ephemeral containers start when they are added to the pod.
 func (w *worker) advance(ctx context.Context, pod *corev1.Pod) {
 	for i := range pod.Spec.InitContainers {
 		s := w.slot(pod.Spec.InitContainers[i])
@@ -153,7 +153,8 @@ func ended(s *slot, well bool) bool {
 	}
 }
 
-// step starts a container for the first time, or again when its policy says so and its delay is over.
+// step starts a container for the first time. It restarts a container if the restart policy requires a restart and the
+// restart delay is over.
 func (w *worker) step(ctx context.Context, pod *corev1.Pod, s *slot, onFailure, always bool) {
 	if s.current != nil {
 		if !ended(s, false) {
@@ -195,7 +196,7 @@ func (w *worker) step(ctx context.Context, pod *corev1.Pod, s *slot, onFailure, 
 	}()
 }
 
-// leave takes an ended container out of those that can be attached to.
+// leave removes an exited container from `running`, so that clients can no longer attach to it.
 func (w *worker) leave(s *slot) {
 	w.manager.mu.Lock()
 	defer w.manager.mu.Unlock()
@@ -205,7 +206,7 @@ func (w *worker) leave(s *slot) {
 	s.ready = false
 }
 
-// refresh brings the volumes up to date where pods see their files under their own names.
+// refresh updates the volumes every refreshPeriod if pods have their own networks and mounts.
 func (w *worker) refresh(ctx context.Context, pod *corev1.Pod) {
 	if w.manager.networks == nil || time.Since(w.refreshed) < refreshPeriod {
 		return
@@ -233,7 +234,7 @@ func answers(ctx context.Context, host string, s *slot, probe *corev1.Probe) boo
 	case probe.HTTPGet != nil:
 		scheme := "http"
 		if probe.HTTPGet.Scheme == corev1.URISchemeHTTPS {
-			return false // no probe in these tests speaks TLS
+			return false // the tests use no HTTPS probes
 		}
 		address := fmt.Sprintf("%s://%s:%d%s", scheme, host, portOf(s, probe.HTTPGet.Port), probe.HTTPGet.Path)
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
@@ -275,7 +276,7 @@ func portOf(s *slot, port intstr.IntOrString) int {
 	return number
 }
 
-// end stops the pod's processes within its grace period and then removes it from the cluster.
+// end stops the processes of the pod within its grace period, and then removes the pod from the cluster.
 func (w *worker) end(ctx context.Context, pod *corev1.Pod) {
 	grace := 30 * time.Second
 	if pod.DeletionGracePeriodSeconds != nil {
@@ -294,7 +295,7 @@ func (w *worker) end(ctx context.Context, pod *corev1.Pod) {
 	}
 }
 
-// beforeEnd asks what containers want to be asked before they end.
+// beforeEnd calls the preStop hooks of the running containers. Only HTTP hooks are supported.
 func (w *worker) beforeEnd(ctx context.Context, pod *corev1.Pod, grace time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
@@ -329,7 +330,7 @@ func (w *worker) kill(grace time.Duration) {
 	}
 }
 
-// publish writes the status into the cluster's newest copy of the pod.
+// publish writes the status to the newest version of the pod in the cluster.
 func (w *worker) publish(ctx context.Context, pod *corev1.Pod, status corev1.PodStatus) error {
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		newest, err := w.manager.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})

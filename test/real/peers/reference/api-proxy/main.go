@@ -1,7 +1,7 @@
-// Command api-proxy runs the reference's API server proxy, unmodified, as a node of a tailnet: the peer to compare
-// behaviour and speed with. The wrapper around the proxy's LocalAPI client makes up for two limits of headscale: it
-// returns certificates from files, because headscale issues none, and it renames one capability in whois responses,
-// because headscale refuses a policy with the older name of the Kubernetes capability.
+// Command api-proxy runs the reference's API server proxy, unmodified, as a node of a tailnet. Tests compare the
+// behaviour and speed of tailcast's gateway with this proxy. A wrapper around the proxy's LocalAPI client works around
+// two limits of headscale. It returns certificates from files, because headscale issues none. It renames one capability
+// in whois responses, because headscale rejects a policy with the older name of the Kubernetes capability.
 package main
 
 import (
@@ -70,7 +70,7 @@ func run(ctx context.Context, o options) error {
 		AuthKey: strings.TrimSpace(string(authKey)), UserLogf: log.Infof,
 	}
 	defer node.Close()
-	// Before anything else: the client fixes its transport when it is first used.
+	// Must precede all calls of the LocalAPI client, because the client keeps the transport of its first call.
 	if err := wrapLocalAPI(node, o); err != nil {
 		return err
 	}

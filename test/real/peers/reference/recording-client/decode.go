@@ -13,17 +13,17 @@ import (
 	"tailscale.com/tailcfg"
 )
 
-// maxLineBytes bounds one input line of decode; an event may carry a request body.
+// maxLineBytes is the maximum length of an input line of decode. An event may contain a request body.
 const maxLineBytes = 16 << 20
 
-// decoded is one output line: what the reference's own Go types make of the input line.
+// decoded is one output line: the value that the reference's Go types decode from an input line.
 type decoded struct {
 	Value any    `json:"value,omitempty"`
 	Error string `json:"error,omitempty"`
 }
 
-// decode reads one JSON value from each line into the reference's types and prints it as those types encode it, so
-// that a test can compare our encoders and parsers with theirs in either direction.
+// decode decodes one JSON value per line into the reference's types, and prints the value as these types encode it.
+// Tests compare tailcast's encoders and parsers with the output.
 func decode(args []string, in io.Reader, out io.Writer) error {
 	if len(args) != 1 {
 		return errors.New("decode takes one argument: header, event or rules")
@@ -67,7 +67,7 @@ func strictly[T any](line []byte) (any, error) {
 	return value, nil
 }
 
-// rules reads a whole capability map, as whois returns it.
+// rules decodes a complete capability map, as whois returns it.
 func rules(line []byte) (any, error) {
 	var capabilities tailcfg.PeerCapMap
 	if err := json.Unmarshal(line, &capabilities); err != nil {

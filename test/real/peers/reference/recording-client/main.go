@@ -1,5 +1,5 @@
-// Command recording-client drives the reference's own recording client against a recorder: it uploads what it reads
-// on standard input and prints one JSON object that says what happened.
+// Command recording-client runs the reference's own recording client. `upload` and `event` send standard input to a
+// recorder, and print one JSON object with the result.
 //
 //	recording-client upload [flags] < session.cast
 //	recording-client event  [flags] < event.json
@@ -30,23 +30,23 @@ const usage = `usage:
   recording-client decode header|event|rules < lines.ndjson
 `
 
-// uploadResult is the one line that `upload` and `event` print.
+// uploadResult is the output line of `upload` and `event`.
 type uploadResult struct {
-	// Protocol is the one that was really spoken: "v1", "v2" or "event".
+	// Protocol is the protocol that the client used: "v1", "v2" or "event".
 	Protocol string `json:"protocol"`
 	// Attempts has one element for each recorder address tried, in order.
 	Attempts []attempt `json:"attempts"`
-	// Sent counts the bytes of the recording that the client took.
+	// Sent is the number of bytes of the recording that the client accepted.
 	Sent int64 `json:"sent"`
 	// Acks are the acknowledgement values in the order in which they arrived (v2 only).
 	Acks []int64 `json:"acks"`
-	// FirstAckMillis is the time from the start of the upload to the first acknowledgement, -1 without one.
+	// FirstAckMillis is the time from the start of the upload to the first acknowledgement; -1 without acknowledgements.
 	FirstAckMillis int64 `json:"firstAckMillis"`
-	// Error is empty when the reference's client calls the upload a success.
+	// Error is empty if the reference's client reports success.
 	Error string `json:"error"`
-	// Stage says where it failed: "connect", "write", "finish", or empty.
+	// Stage is the step that failed: "connect", "write", "finish" or, for events, "unsupported". Empty after success.
 	Stage string `json:"stage"`
-	// Millis is how long everything took.
+	// Millis is the total duration in milliseconds.
 	Millis int64 `json:"millis"`
 }
 
@@ -149,13 +149,13 @@ func upload(args []string) error {
 		result.Stage, result.Error = "write", err.Error()
 	}
 	if err := <-done; err != nil {
-		// The reason of the recorder says more than "write on a closed pipe".
+		// The recorder's error explains more than the error "write on a closed pipe".
 		result.Stage, result.Error = "finish", err.Error()
 	}
 	return report(&result, tap, started)
 }
 
-// pace says how the body goes out.
+// pace defines the chunk size, the pauses and the end of an upload.
 type pace struct {
 	chunk       int
 	delay, hold time.Duration
@@ -188,8 +188,8 @@ func (p pace) send(w io.WriteCloser, body []byte) (sent int64, err error) {
 	return sent, w.Close()
 }
 
-// abort ends the request body with an error, as a client does whose session broke: the recorder sees a reset stream
-// (v2) or a connection that ends inside a chunked body (v1), never a clean end.
+// abort ends the request body with an error, like a client whose session failed. The recorder gets a reset stream (v2),
+// or a connection that ends inside a chunked body (v1), but never a normal end.
 func abort(w io.WriteCloser) error {
 	if pipe, ok := w.(*io.PipeWriter); ok {
 		return errors.Join(errAborted, pipe.CloseWithError(errAborted))

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// tap looks at the connections of the reference's client from outside: which protocol was spoken, and which
-// acknowledgements came back (its API keeps them to itself).
+// tap observes the connections of the reference's client: their protocol, and the acknowledgements, which the client's
+// API does not return.
 type tap struct {
 	forceV1 bool
 
@@ -58,7 +58,8 @@ func (t *tap) finish(result *uploadResult, started time.Time) {
 	}
 }
 
-// tappedConn copies what arrives and refuses an HTTP/2 preface when asked to, which makes the client fall back to v1.
+// tappedConn copies the bytes that arrive over HTTP/2. With refuseHTTP2, the connection closes at an HTTP/2 preface,
+// and the client then uses v1.
 type tappedConn struct {
 	net.Conn
 	refuseHTTP2 bool
@@ -105,7 +106,7 @@ func (c *tappedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// dataOf returns the payload of all DATA frames in what an HTTP/2 server sent.
+// dataOf returns the payload of all DATA frames in the bytes that an HTTP/2 server sent.
 func dataOf(received []byte) []byte {
 	framer := http2.NewFramer(io.Discard, bytes.NewReader(received))
 	framer.SetMaxReadFrameSize(1 << 24)

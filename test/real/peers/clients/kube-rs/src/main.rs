@@ -1,5 +1,5 @@
-//! What a program on kube-rs does with a cluster: `kube-rs-client <command> <kubeconfig> <namespace> [name] [port]`.
-//! Prints one JSON object with what it saw.
+//! Performs typical operations of programs with kube-rs:
+//! `kube-rs-client <command> <kubeconfig> <namespace> [name] [port]`. Prints one JSON object with the results.
 
 use std::error::Error;
 
@@ -95,7 +95,7 @@ async fn execute(pods: &Api<Pod>, pod: &str) -> Outcome<Value> {
         .await?;
     let failing = converse(failing, b"").await?;
 
-    // `cat` ends when its input does, which version 5 of the protocol can say.
+    // `cat` exits at the end of its input, which version 5 of the protocol can signal.
     let body = noise(ECHOED_BYTES);
     let talking = AttachParams::default().stdin(true).stdout(true).stderr(true);
     let echo = converse(pods.exec(pod, ["cat"], &talking).await?, &body).await?;
@@ -135,7 +135,7 @@ async fn forward(pods: &Api<Pod>, pod: &str, port: u16) -> Outcome<Value> {
     stream.write_all(&body).await?;
     let mut answer = [0; 64];
     stream.read_exact(&mut answer).await?;
-    // Nothing is left to say, and the server may have closed before us: how their ends meet is not the question.
+    // The response is complete, so it does not matter whether the server or this program closes the connection first.
     forwarder.abort();
     let digest = ring::digest::digest(&ring::digest::SHA256, &body);
     let expected: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -148,7 +148,7 @@ struct Said {
     status: Status,
 }
 
-/// Gives the process its input, if it has one, ends that, and reads what it says until it has ended.
+/// Writes the input to stdin, if the process has stdin, closes stdin, and reads all output until the process exits.
 async fn converse(mut process: AttachedProcess, input: &[u8]) -> Outcome<Said> {
     let stdin = process.stdin();
     let stdout = process.stdout();
@@ -173,7 +173,7 @@ async fn read_all(stream: Option<impl AsyncReadExt + Unpin>) -> std::io::Result<
     Ok(bytes)
 }
 
-/// As Kubernetes says it: success, or a cause that names the code. Nothing when it says neither.
+/// Returns the exit code in a status: 0 for success, or the code in its cause; `None` if the status contains no code.
 fn exit_code(status: &Status) -> Option<i32> {
     if status.status.as_deref() == Some("Success") {
         return Some(0);
@@ -185,7 +185,7 @@ fn exit_code(status: &Status) -> Option<i32> {
     cause.message.as_ref()?.parse().ok()
 }
 
-/// Bytes without a pattern, the same ones each time (xorshift).
+/// Returns bytes without a pattern, which are the same in each run (xorshift).
 fn noise(length: usize) -> Vec<u8> {
     let mut state: u64 = 0x9e37_79b9_7f4a_7c15;
     std::iter::repeat_with(|| {

@@ -9,7 +9,7 @@ import org.opensearch.node.InternalSettingsPreparer;
 import org.opensearch.node.Node;
 import org.opensearch.transport.Netty4Plugin;
 
-/** One OpenSearch node in this process: {@code Server <folder> <port>}. Ends with SIGTERM. */
+/** Runs one OpenSearch node: {@code Server <folder> <port>}. Exits on SIGTERM. */
 public final class Server {
   public static void main(String[] args) throws Exception {
     Path folder = Path.of(args[0]);
@@ -30,7 +30,7 @@ public final class Server {
             .put("action.auto_create_index", true)
             .put("cluster.routing.allocation.disk.threshold_enabled", false)
             .build();
-    // mapper-extras, scripting and the rest stay out: an index that needs them would not work everywhere
+    // Other plugins, such as mapper-extras, are omitted, because an index that needs them would fail on some servers.
     Node node =
         new OpenSearchRunnerNode(
             InternalSettingsPreparer.prepareEnvironment(settings, Map.of(), null, () -> "rig"),

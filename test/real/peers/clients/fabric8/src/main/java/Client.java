@@ -25,7 +25,10 @@ import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 
-/** What a program on fabric8 does with a cluster: {@code Client <command> <kubeconfig> <namespace> [pod] [port]}. */
+/**
+ * Performs typical operations of programs with the fabric8 client: {@code Client <command> <kubeconfig> <namespace>
+ * [pod] [port]}. Prints one JSON object with the results.
+ */
 public final class Client {
   private static final int WAIT_SECONDS = 30;
 
@@ -41,14 +44,14 @@ public final class Client {
       };
       System.out.println(Serialization.asJson(answer));
     }
-    // Threads of its HTTP client may outlive it.
+    // Threads of the HTTP client would keep the process running.
     System.exit(0);
   }
 
   private static Object get(KubernetesClient client, String namespace) {
     var maps = client.configMaps().inNamespace(namespace);
     List<String> names = maps.list().getItems().stream().map(map -> map.getMetadata().getName()).toList();
-    // It gives nothing for what is not there.
+    // The client returns null for an object that does not exist.
     boolean missing = maps.withName("there-is-no-such-thing").get() == null;
     return Map.of("names", names, "missing", missing);
   }
@@ -92,7 +95,7 @@ public final class Client {
     byte[] body = random(4 * 1024 * 1024);
     ByteArrayOutputStream echo = new ByteArrayOutputStream();
     int echoCode;
-    // Older protocols cannot say that the input has ended: the command knows how much to read.
+    // Older protocols cannot signal the end of the input, so the command reads a fixed number of bytes.
     try (ExecWatch run = pod.readingInput(new ByteArrayInputStream(body)).writingOutput(echo)
         .exec("head", "-c", String.valueOf(body.length))) {
       echoCode = run.exitCode().get(WAIT_SECONDS, TimeUnit.SECONDS);
