@@ -188,7 +188,7 @@ describe('access with an approval', () => {
       expect((await refusalOf(gateway.ask('GET', outside, ...as('sre')))).message).toContain(
         'group sre is only for requests in payments',
       );
-    // if the caller's rule later covers more namespaces, an earlier approval still covers only the former ones
+    // an approval covers only the namespaces that the rule named at that time, even if the rule later names more
     gateway.caller = alice;
     expect(await pendingId(gateway.ask('GET', PODS, ...as('sre')))).not.toBe(id);
   });
@@ -332,7 +332,7 @@ describe('the end of access', () => {
       [expect.objectContaining({ request: id }), expect.stringContaining('delete its AccessRequest')],
     ]);
     expect(rig.api.objects.size).toBe(0);
-    // the watch reports this object after it has reported the removal
+    // the watch reports events in order, so the warning about this object proves that it has reported the removal
     rig.api.put(`${COLLECTION}/marker`, {
       metadata: { name: 'marker' },
       status: { record: 'x', signature: 'x' },
@@ -420,7 +420,7 @@ describe('the end of access', () => {
     gateway.caller = user('alice', [{ ...RULE, enforceRecorder: true }]);
     const refusal = await refusalOf(gateway.gate.confirm(admission, peer, signal));
     expect(refusal.message).toContain('must be recorded now');
-    // the session must be recorded, for example because a rule moderates it
+    // the check passes for a session that is already recorded with enforcement, for example because it is moderated
     const recorded = {
       ...admission,
       recording: { mode: 'failClosed', named: { recorders: [], recorderTags: [] } },

@@ -127,7 +127,7 @@ export const as = (...groups: readonly string[]): readonly string[] => [
   ...groups.flatMap((group) => ['Impersonate-Group', group]),
 ];
 
-/** The error of a refused call. */
+/** Returns the error of a call that must be refused. */
 export async function refusalOf(asked: Promise<unknown>): Promise<TailcastError> {
   const thrown: unknown = await asked.then(
     () => undefined,

@@ -26,7 +26,7 @@ export const CAPABILITY = 'tailscale.com/cap/kubernetes';
 export const GATEWAY_HOST = 'gateway.lab.ts.net';
 export const GATEWAY_TOKEN = 'token-of-the-gateway';
 
-/** A caller with this tailnet address. */
+/** A user of the tailnet. The PROXY header of a connection contains `address`. */
 export interface Caller {
   readonly address: string;
   readonly login: string;

@@ -42,7 +42,7 @@ afterEach(async () => {
   await rig.close();
 });
 
-/** Reads all responses until the connection closes. The last piece must make the server close it. */
+/** Sends the pieces, and reads all responses until the server closes the connection after the last piece. */
 async function send(...pieces: readonly string[]): Promise<string> {
   const socket = await rig.connect('h1');
   for (const piece of pieces) {

@@ -136,7 +136,7 @@ describe('sessions with a long command', () => {
 });
 
 it('idle sessions do not prevent rules from reading another session', { timeout: 600_000 }, async () => {
-  /** A number of running sessions that is greater than the number that the recorder reads at the same time. */
+  /** Number of running sessions: more than the recorder reads at the same time. */
   const IDLE = 505;
   await using rig = await createRig({
     searchText: 'commands',
@@ -167,7 +167,8 @@ it('idle sessions do not prevent rules from reading another session', { timeout:
   hostile.write('[2,"o","AKIAABCDEFGHIJKLMNOP\\r\\n"]\n');
   const { order } = await hostile.ack((ack) => ack.order !== undefined);
   expect(order).toMatchObject({ action: 'end', by: expect.stringContaining('aws-key') as unknown });
-  // If the recorder stopped reading an idle session in order to read others, it continues when the session has output.
+  // The recorder may have stopped reading an idle session in order to read others. New output makes the recorder read
+  // the idle session again.
   idle[0]?.write('[2,"o","AKIAABCDEFGHIJKLMNOP\\r\\n"]\n');
   expect(await idle[0]?.ack((ack) => ack.order !== undefined)).toMatchObject({ order: { action: 'end' } });
   for (const upload of [...idle, hostile]) upload.close();

@@ -147,7 +147,7 @@ const SHAPES = new Map<Verdict, Readonly<Record<string, Script>>>([
   ],
 ]);
 
-/** Results that differ for upgrades over HTTP/1.1, because Node parses the response to an upgrade. */
+/** Results that differ for upgrades over HTTP/1.1. Node's HTTP parser reads their responses. */
 const OF_UPGRADES: Readonly<Record<string, Verdict>> = {
   'a head of 100 KB': 'refused',
   'hints without end': 200,
@@ -224,7 +224,7 @@ async function expectUndisturbed({ user, reader, pod }: Session, round: number):
   await expect.poll(() => pod.tunnelled().subarray(before), { interval: 2 }).toEqual(input);
 }
 
-/** The next request of the same user gets the correct response. */
+/** Checks that the next request of the same user gets its own response. */
 async function expectServed(at: Arena, round: number): Promise<void> {
   const target = `/api/v1/namespaces/default/pods/honest-${round}`;
   const bytes = `GET ${target} HTTP/1.1\r\nHost: ${GATEWAY_HOST}\r\n\r\n`;

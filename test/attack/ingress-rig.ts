@@ -34,7 +34,7 @@ export interface IngressRig {
   /** Requests to the honest Service. */
   readonly seen: IncomingMessage[];
   readonly ended: RequestOutcome[];
-  /** Number of connections that the hostile Service has accepted. */
+  /** Open connections to the hostile Services. */
   readonly services: Set<Socket>;
   identity: () => Promise<Identity>;
   /** Handles a request or a stream at the hostile Service. */

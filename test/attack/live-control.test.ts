@@ -228,7 +228,7 @@ function rules(): AlertSettings {
 
 const line = (text: string, at = 1): string => `${JSON.stringify([at, 'o', text])}\n`;
 
-/** Resolves with the session order that ends the session. */
+/** Resolves with the first session order of the recorder. */
 const ended = ({ acks }: Upload): Promise<unknown> =>
   until(async () => acks.find(({ order }) => order !== undefined)?.order);
 

@@ -1,4 +1,4 @@
-/** Attack corpus: grants with the address of a tailnet node that is not a recorder, or is no longer one. */
+/** Attack corpus: grants with the address of a tailnet node that is not a recorder, or is no longer a recorder. */
 import { once } from 'node:events';
 import type { Duplex } from 'node:stream';
 import { describe, expect, it } from 'vitest';

@@ -1,4 +1,4 @@
-/** A client keeps the connection of a rejected live view open, so that others find no free connection. */
+/** A client keeps the connection of a rejected live view open, so that other viewers find no free slot. */
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { afterAll, beforeAll, expect, it } from 'vitest';
@@ -29,8 +29,8 @@ async function statusOfClosed(host: string): Promise<string> {
 
 it('the recorder closes the connection of a rejected live view', { timeout: 10_000 }, async () => {
   expect(await statusOfClosed('evil.example')).toBe('403');
-  // There are two slots, and each viewer may use only one of them. The repeated request shows that the first one has
-  // released its slot.
+  // There are two slots, and each viewer may use only one of them. The second request gets 404 only if the first
+  // request has released its slot.
   expect(await statusOfClosed('127.0.0.1')).toBe('404');
   expect(await statusOfClosed('127.0.0.1')).toBe('404');
 });

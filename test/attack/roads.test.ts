@@ -248,7 +248,7 @@ describe('other roads', () => {
   it.each(UPGRADES.filter(([id]) => id === 'E9' || id === 'E10').map(([, target]) => [target]))(
     'E9 are closed to unknown upgrades of everybody whose grants name a recorder: %s',
     async (target) => {
-      // omits upgrades to a node: they have their own class, and the policy section `others` applies to this class
+      // upgrades to a node are tested elsewhere, because the policy section `others` applies to them
       if (target.includes('/nodes/')) return;
       await expectRefused({ caller: ERIN, target }, [403]);
       await expectRefused({ caller: ERIN, target, method: 'POST', base: [HOST, ...SPDY] }, [403]);

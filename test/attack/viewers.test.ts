@@ -71,7 +71,7 @@ describe.each(ROADS)('%s', (_road, viewer, fields) => {
     return rig.get(path, { ...fields, ...headers }, method);
   };
 
-  /** For each query, true if its response differs from the response to a query without a match. */
+  /** Returns true if the response to a query differs from the response to `reference`, a query without a match. */
   async function differs(query: string, reference: string): Promise<boolean> {
     const [asked, nothing] = [
       await ask(`/api/v1/recordings?${query}`),

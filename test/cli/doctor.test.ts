@@ -92,7 +92,7 @@ describe('tailcast doctor gateway', () => {
       'credential ok',
       'clock ok',
       'may-impersonate ok',
-      // all users of the demo cluster have all rights, which a gateway must not have
+      // fails because every user of the demo cluster has all rights, but a gateway must have only a few
       'may-nothing-else failed',
       'grants ok',
       'recorders ok',

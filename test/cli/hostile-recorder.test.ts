@@ -17,7 +17,7 @@ const HOSTILE =
  * Characters that control a terminal or change the displayed order of text. Tabs and line feeds are allowed in output.
  */
 const DRIVES_TERMINAL =
-  // oxlint-disable-next-line no-control-regex -- controls are what this looks for
+  // oxlint-disable-next-line no-control-regex -- the pattern matches control characters
   /[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/u;
 const ID = 'nTEST_2026-01-02T03:04:05.000000000Z';
 const OTHER_ID = 'nTEST_2026-01-03T03:04:05.000000000Z';

@@ -95,7 +95,7 @@ describe('the terminal filter', () => {
     });
     fc.assert(
       fc.property(soup, (text) => {
-        // oxlint-disable-next-line no-control-regex -- controls are what this looks for
+        // oxlint-disable-next-line no-control-regex -- the pattern matches control characters
         expect(shown(text)).not.toMatch(/\x1b[\]PX^_]|[\x90\x9b\x9d]|\x1b\[[0-9;?>]*[nct]/);
       }),
       { numRuns: 5000 },

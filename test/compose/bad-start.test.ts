@@ -1,5 +1,6 @@
 /**
- * Errors at the start of a role. The role prints one sentence with the cause and the fix, and leaves nothing half done.
+ * Errors at the start of a role. The role prints one sentence with the cause and the fix, and creates no incomplete
+ * folders.
  */
 import { execFile, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -27,7 +28,7 @@ beforeEach(() => {
   scratch = mkdtempSync(join(tmpdir(), 'tcbad-'));
 });
 
-/** Output of a role before it exits. */
+/** Returns the messages that a role prints before it exits, without lines of the log. */
 async function saidBy(
   args: readonly string[],
   { wrapper = [], exits = 1 }: { readonly wrapper?: readonly string[]; readonly exits?: number } = {},

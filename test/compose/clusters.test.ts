@@ -87,14 +87,15 @@ describe('the clusters of a gateway', () => {
       eventually,
     );
     expect((await rig.get('/clusters/a/api')).body).toBe('a');
-    // a server with the same CA on another port
+    // a kubeconfig that names the same CA and another port
     const moved = await scripted('moved', await createServerCa());
     await writeFile(file, kubeconfigOf({ ...moved, ca: a.ca }));
     await vi.waitFor(
       async () => expect(await rig.metrics()).toContain('tailcast_cluster_problems 0'),
       eventually,
     );
-    // the new server's certificate is from another CA, so the gateway connects to it and rejects the certificate
+    // the certificate of the server at this port is from another CA, so the 502 proves that the gateway uses the new
+    // kubeconfig
     await vi.waitFor(async () => expect((await rig.get('/clusters/a/api')).status).toBe(502), eventually);
     expect(other.asked).toEqual([]);
   });

@@ -5,7 +5,7 @@ import { parse, parseAllDocuments } from 'yaml';
 import { OPERATOR_SETTINGS } from '../../src/config/operator.ts';
 import { ROOT } from '../real/chart/render.ts';
 
-/** Returns true for an image with a digest, whatever its tag is. */
+/** Matches an image with a digest, with or without a tag. */
 const PINNED = /@sha256:[0-9a-f]{64}$/;
 /** Images that users build or mirror themselves, so their digests are unknown here. */
 const OWN = /^(?:images\.tailcast\.example\/tailcast:|\$\{TAILCAST_IMAGE:)/;

@@ -15,8 +15,9 @@ export interface Shown {
 }
 
 /**
- * `tools`: `ledger.test.ts` itself. `host`, `chart`: the real suites of these names run each command with that runner.
- * An object with a `path` names a test that does the same as the command in another form, for the reason `why`.
+ * The test that runs a command. `tools`: `ledger.test.ts`. `host` or `chart`: the real suite of this name. An object:
+ * the test at `path` with the text `contains`. This test does the same as the command in another form, for the reason
+ * `why`.
  */
 export type Runner =
   | 'tools'

@@ -56,7 +56,7 @@ describe('a gateway that shows only what is durable', () => {
 
 /** Writes bursts, so that many lines are in transfer at any moment. */
 const BURSTS = 'i=0; while :; do i=$((i+1)); echo "line-$i-"; [ $((i % 40)) = 0 ] && sleep 0.01; done';
-/** Output without pauses: the recorder gets most of it before the gateway writes it to its disk. */
+/** Output without pauses. The recorder gets most of this output before the gateway writes the output to its disk. */
 const FLOOD = 'seq -f "line-%.0f-" 1 100000000';
 
 describe('a gateway that shows what it has on disk, or its recorder has', () => {

@@ -24,7 +24,7 @@ export interface RecorderProcess {
   notes(id: string): Promise<string | undefined>;
 }
 
-/** @param environment variables in addition to those of this process. */
+/** @param environment variables in addition to those of this process */
 export async function startRecorder(
   plan: RecorderPlan,
   environment: Readonly<Record<string, string>> = {},

@@ -313,9 +313,9 @@ const killedWhileStoring: Scenario = async (stage) => {
 };
 
 interface TestDisk {
-  /** Mount point of the disk. */
+  /** Folder on the disk. */
   readonly path: string;
-  /** Environment of the programs on the disk. */
+  /** Environment variables of the programs that use the disk. */
   readonly environment?: Readonly<Record<string, string>>;
   /** Removes the disk. */
   readonly remove: () => void;
@@ -551,7 +551,7 @@ export class SkippedError extends Error {
   override readonly name = 'SkippedError';
 }
 
-/** @param options of the file system */
+/** Mounts a file system in memory. @param options mount options @returns undefined if mounting fails */
 function mountSmallDisk(options: string): string | undefined {
   const disk = mkdtempSync(join(tmpdir(), 'tcdisk-'));
   try {

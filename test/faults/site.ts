@@ -29,7 +29,7 @@ import type { SessionReport } from './workload.ts';
 /** Random generator and store of a scenario. */
 export interface Stage {
   readonly random: () => number;
-  /** An S3 server behind a shim; undefined: a directory. */
+  /** Bucket of an S3 server behind a shim. Undefined if the store is a directory. */
   readonly s3: { readonly shim: S3Shim; readonly region: string; readonly bucket: string } | undefined;
 }
 

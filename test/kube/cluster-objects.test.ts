@@ -1,6 +1,6 @@
 /**
- * Clusters that are described by API objects: such objects may have some effects on the gateway and must not have
- * others.
+ * Clusters that API objects describe. An object may name a server and credentials, but must not make the gateway read
+ * files, run programs or connect to its own machine.
  */
 import { describe, expect, it } from 'vitest';
 import { describeCluster, isForeignHost } from '../../src/kube/cluster-objects.ts';

@@ -112,7 +112,7 @@ it('a request gets through however many watches there are', { timeout: 60_000 },
   const { certificatePem: cert, keyPem: key } = await (await createTestAuthority()).issue(['127.0.0.1']);
   const secure = createServer({ cert, key }, (request, response) => {
     response.writeHead(200);
-    // An idle watch.
+    // The server keeps a watch open without sending events.
     if (request.url?.includes('watch') === true) response.flushHeaders();
     else response.end('{}');
   });

@@ -2,7 +2,9 @@
  * Resources as users of Tailscale's operator (the reference) write them, and the StatefulSets that tailcast's operator
  * creates for these resources.
  *
- * node test/operator/goldens.ts writes test/operator/goldens/ again; check the diff before you commit it
+ *   node test/operator/goldens.ts      writes test/operator/goldens/ again
+ *
+ * Check the diff before you commit the files.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -78,7 +80,7 @@ export const PROXY_GROUP = {
   },
 };
 
-/** Returns the objects of the operator, with a fixed uid. */
+/** Returns the StatefulSets that the operator creates for both resources, which have a fixed uid. */
 export function goldens(): Readonly<Record<'recorder' | 'proxy-group', DesiredStatefulSet>> {
   const named = <T extends { metadata: { name: string } }>(object: T) => ({
     ...object,

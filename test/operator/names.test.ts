@@ -175,7 +175,7 @@ describe('the name of a Tailscale Service', () => {
   });
 });
 
-/** A resource with the requested name `shop`, and its reconcile function. */
+/** Kinds of resources, each with a function that creates a resource with the hostname `shop` and reconciles it. */
 const KIND_OF_OWNER: readonly [string, (namespace: string) => Promise<unknown>][] = [
   [
     'Service',

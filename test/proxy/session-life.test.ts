@@ -30,7 +30,7 @@ async function start(deps: Partial<UpgradeDeps>, recorded = true) {
   return { rig, server: server.promise, recorder };
 }
 
-/** Returns which timer the kernel runs for the gateway's connection, from `/proc/net/tcp`. */
+/** Returns the kind of timer that the kernel runs for the gateway's connection, from `/proc/net/tcp`. */
 async function kernelTimerOf(port: number, peerPort: number | undefined): Promise<string> {
   const hex = (number = 0): string => `:${number.toString(16).toUpperCase().padStart(4, '0')}`;
   const lines = (await readFile('/proc/net/tcp', 'utf8')).split('\n');

@@ -17,7 +17,7 @@ import {
 
 type Told = readonly [event: keyof LateEvents, about: unknown];
 
-/** Records the calls. */
+/** Creates listeners of late deliveries that store their calls in `reported`. */
 function listener() {
   const reported: Told[] = [];
   const waiters = new Set<() => void>();

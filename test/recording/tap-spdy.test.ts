@@ -60,7 +60,7 @@ describe('SPDY tap, heartbeats', () => {
       expect(look(ping.subarray(0, at))).toBe(`kept ${at}`);
       expect(look(ping.subarray(at))).toBe(answer);
     }
-    // in kubectl's format
+    // kubectl writes a ping in these pieces
     for (const [piece, begun] of [
       ['8003', 2],
       ['0006', 4],

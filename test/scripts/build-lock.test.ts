@@ -1,6 +1,6 @@
 /**
  * Several commands start at the same moment in one checkout. The checkout contains fake programs; the fake `tsc` exits
- * when the test says so.
+ * when the test sends a command.
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';

@@ -33,7 +33,7 @@ export interface ApiServerDouble {
   incomplete: boolean;
   /** Resources of tailscale.com/v1alpha1 with their subresources; undefined: the group is unknown. */
   resources: readonly string[] | undefined;
-  /** Of gateway.networking.k8s.io/v1, likewise. */
+  /** Resources of gateway.networking.k8s.io/v1 with their subresources; undefined: the group is unknown. */
   gatewayResources: readonly string[] | undefined;
   readonly requests: string[];
   /** True to respond to reviews with 201, as a real API server does. */

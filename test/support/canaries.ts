@@ -41,7 +41,10 @@ const TYPED: readonly string[] = [
   `vault login --password ${PASSWORD}`,
 ];
 
-/** Returns the lines of a cast, without its header: each secret is on a row with `needle`, or behind a prompt. */
+/**
+ * Returns the lines of a cast, without its header. Printed secrets are on rows with `needle`, except private keys and
+ * options. Typed secrets are behind a prompt.
+ */
 export function canaryEvents(): string {
   const events: (readonly [number, string, string])[] = [];
   let at = 1;

@@ -24,7 +24,7 @@ export interface Asked {
   readonly headers: readonly string[];
 }
 
-/** One API server. An API server that responds with its name, but never responds to a path below `/hang`. */
+/** An API server that responds to every request with its name. Requests below `/hang` get no response. */
 export interface ScriptedServer {
   readonly name: string;
   readonly port: number;

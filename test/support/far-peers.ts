@@ -1,6 +1,6 @@
 /**
- * Worker thread with a client and an API server, which continue while the main thread with the gateway is blocked. When
- * the test says so, the server writes all output and closes its socket. After that, the kernel responds to each byte
+ * Worker thread with a client and an API server, which continue while the main thread with the gateway is blocked. On
+ * the command `finish`, the server writes all output and closes its socket. From then on, the kernel responds to bytes
  * from the gateway with a reset, and discards output that the gateway has not read.
  */
 import { createServer as createPlainServer, type Server, type Socket } from 'node:net';

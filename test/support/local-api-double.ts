@@ -32,7 +32,7 @@ export interface LocalApiDouble {
   readonly dials: Map<string, number | 'self' | 'fail' | 'hang'>;
   /** Bytes that are sent in the same write as the 101 response to a dial. */
   dialGreeting: string;
-  /** Received requests in order: method and path. */
+  /** Received requests, in order. */
   readonly requests: {
     readonly method: string;
     readonly url: string;

@@ -47,7 +47,7 @@ export async function openRig(
   return { apiServer, rig };
 }
 
-/** Starts a recorder too, and a gateway that records there. Default mode: `failClosed`. */
+/** Starts a recorder, an API server, and a gateway that uses this recorder. Default mode: `failClosed`. */
 export async function openRecorded(
   script: UpgradeScript,
   {

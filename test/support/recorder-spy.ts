@@ -1,6 +1,6 @@
 /**
- * A recorder double for the portal of a gateway. The double stores the head of every request, accepts the viewer that
- * the gateway names by default, and sends configured responses. The double shares no code with the recorder.
+ * A recorder double for the portal of a gateway. The double stores the head of every request, and sends configured
+ * responses. By default, it accepts the viewer that the gateway names. The double shares no code with the recorder.
  */
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';

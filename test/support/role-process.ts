@@ -20,7 +20,7 @@ export interface RoleProcess {
   readonly lines: readonly LogLine[];
   /** Returns the first log line that matches; waits if none exists yet. */
   line(fits: (line: LogLine) => boolean): Promise<LogLine>;
-  /** Value of a metric with exactly these labels; 0 if it does not exist. */
+  /** Returns the value of a series, whose `name` includes all labels; 0 if the series does not exist. */
   metric(name: string): Promise<number>;
   signal(signal: NodeJS.Signals): void;
   /** Stops the process with SIGTERM. @returns the exit code */

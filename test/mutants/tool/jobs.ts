@@ -56,7 +56,7 @@ export interface TestCoverage {
 export interface Coverage {
   readonly file: string;
   readonly keys: readonly string[];
-  /** Mutants (as indexes in `keys`) in code that runs while a file is loaded. */
+  /** Indexes in `keys` of the changes whose code runs while a file is loaded. */
   readonly load: readonly number[];
   readonly tests: readonly TestCoverage[];
   /** Tests that fail without a change. */

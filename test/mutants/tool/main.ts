@@ -1,16 +1,21 @@
 /**
- * Makes small changes to the security-relevant code, one after the other, and runs the tests to see if one fails.
+ * Makes small changes to the security-relevant code, one after the other, and runs the tests. At least one test must
+ * fail for each change.
  *
- * npm run test:mutants judges a sample of 600 changes npm run test:mutants -- --sample 20 judges a smaller sample npm
- * run test:mutants -- --seed 7 judges the sample of this seed; each run prints its seed npm run test:mutants --
- * --folder src/kube judges only changes in files with this prefix (or prefixes: a,b) npm run test:mutants -- --minutes
- * 3 starts no further change after 3 minutes npm run test:mutants -- --workers 1 number of test files that run at the
- * same time, default 3 npm run test:mutants -- --tests test/kube runs only test files with this prefix (or prefixes:
- * a,b) npm run test:mutants -- --keep-coverage records coverage again only for changed test files npm run test:mutants
- * -- --kept prints the results of earlier runs, and runs no test npm run test:mutants -- --write writes the known
- * scores into test/mutants/scores.md npm run test:mutants -- --known judges changes with a known detecting test
- * (known.json), in a minute npm run test:mutants -- --write-known writes some changes of every folder into known.json
- * npm run test:mutants -- --list lists the changes without judging them
+ *   npm run test:mutants -- [options]
+ *
+ *   --sample 20        judges a sample of 20 changes; default 600
+ *   --seed 7           judges the sample of this seed; each run prints its seed
+ *   --folder src/kube  judges only changes in files with this prefix (or prefixes: a,b)
+ *   --minutes 3        starts no further change after 3 minutes
+ *   --workers 1        number of test files that run at the same time; default 3
+ *   --tests test/kube  runs only test files with this prefix (or prefixes: a,b)
+ *   --keep-coverage    records coverage again only for changed test files
+ *   --kept             prints the results of earlier runs, and runs no test
+ *   --write            writes the known scores into test/mutants/scores.md
+ *   --known            judges changes with a known detecting test (known.json), in a minute
+ *   --write-known      writes some changes of every folder into known.json
+ *   --list             lists the changes without judging them
  *
  * All changes of a file are compiled in at once, in memory, and enabled one by one (schemata.ts). First every test runs
  * once, to record the changes that it reaches. These lists of changes are cached in node_modules/.cache until a file

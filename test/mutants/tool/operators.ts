@@ -65,7 +65,7 @@ const QUESTIONS: ReadonlySet<string> = new Set([
 ]);
 /** Names of constants. */
 const CONSTANT = /^[A-Z][A-Z0-9_]+$/;
-/** Log messages are for people, so no test should depend on them. */
+/** Calls of loggers. The tool does not change them, because log messages are for people, not for tests. */
 const LOGGERS = /^(?:this\.#?)?(?:deps\.|options\.)?(?:log|logger|console)\./;
 
 /** @param code text of `file` */
@@ -125,7 +125,7 @@ function change(node: Node, code: string, add: Add): void {
   }
 }
 
-/** `if (…) log.info(…);` */
+/** Returns true for an `if` statement that only logs: `if (…) log.info(…);` */
 function onlyLogs(node: Node, code: string): boolean {
   if (node.type !== 'IfStatement' || node['alternate'] !== null) return false;
   const then = node['consequent'] as Node;
@@ -167,8 +167,8 @@ function changeLogic(node: Node, code: string, add: Add): void {
 }
 
 /**
- * Both sides get parentheses, because `||` and `&&` have different precedence, and because `??` cannot be combined with
- * either operator without parentheses.
+ * Replaces an operator. Both sides get parentheses, because `||` and `&&` have different precedence, and because `??`
+ * cannot be combined with either operator without parentheses.
  */
 function changeOperator(node: Node, other: string, operator: Operator, code: string, add: Add): void {
   const [left, right] = [node['left'] as Node, node['right'] as Node];
@@ -206,7 +206,7 @@ function changeConstant(node: Node, add: Add): void {
   else if (typeof value === 'number') add('limit', init.start, init.end, String(value + 1));
 }
 
-/** Entries of arrays, objects, `new Set([…])` and `new Map([…])`. */
+/** Adds the removal of each entry of an array, an object, a `new Set([…])` or a `new Map([…])`. */
 function dropEntries(table: Node, add: Add): void {
   if (table.type.startsWith('TS')) return dropEntries(table['expression'] as Node, add);
   const list = table['elements'] ?? table['properties'];
@@ -227,7 +227,7 @@ function visit(node: Node, seen: (node: Node) => void): void {
   }
 }
 
-/** `x as T`, `x!` and similar nodes wrap the executed expression. */
+/** Returns true for executed nodes. `x as T`, `x!` and similar nodes are executed, too; other type nodes are not. */
 function runs({ type }: Node): boolean {
   return !type.startsWith('TS') || /^TS(?:As|Satisfies|NonNull)/.test(type);
 }

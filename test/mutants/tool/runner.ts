@@ -25,7 +25,7 @@ import {
   type TestCoverage,
 } from './jobs.ts';
 
-/** Maximum number of times that one run may ask whether the change is active. After that, it counts as endless. */
+/** Maximum number of checks of the active change in one run. A run with more checks counts as endless. */
 const MAX_QUESTIONS = 60_000_000;
 /** Ratio of the time limit of a test to its duration without a change. */
 const SLOWNESS = 8;
@@ -185,8 +185,8 @@ export default class MutantRunner extends TestRunner {
   }
 
   /**
-   * Judges the change that was active while this process loaded the files. The process tests only this change. It
-   * also repeats a failed test.
+   * Judges the change that was active while this process loaded the files. The process tests only this change. A
+   * failed test runs a second time.
    */
   async #judgeLoaded(file: KeptSuite, job: Job, key: string): Promise<void> {
     note(job, { kind: 'begin', key, file: job.file, pid: process.pid });

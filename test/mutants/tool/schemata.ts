@@ -23,7 +23,7 @@ export function withSwitches(code: string, mutants: readonly Mutant[]): string {
   return written(placesOf(mutants, code.length), code);
 }
 
-/** Ranges are nested or disjoint, because they are nodes of one tree. */
+/** Builds a tree of the changes. The ranges of changes are nested or disjoint, because each range is a syntax node. */
 function placesOf(mutants: readonly Mutant[], end: number): Place {
   const whole: Place = { start: 0, end, mutants: [], inside: [] };
   const open = [whole];

@@ -133,7 +133,10 @@ export class Trial {
     }
   }
 
-  /** Each change needs its own process. Only one process per test file runs at a time. */
+  /**
+   * Runs jobs whose change is active while files are loaded. Each change needs its own process. Only one process per
+   * test file runs at a time.
+   */
   async #showLoading(jobs: readonly Job[]): Promise<void> {
     const isOpen = ({ atLoad }: Job): boolean => this.#cases.get(atLoad ?? '')?.outcome === undefined;
     for (let left = jobs.filter(isOpen); left.length > 0 && !this.#options.signal.aborted;) {

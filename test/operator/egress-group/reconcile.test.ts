@@ -118,7 +118,7 @@ function pod(
     },
   });
 }
-/** Simulates the container of a pod: it has read the configuration and installed its rules. */
+/** Simulates a container that has read its configuration and installed its rules. */
 function report(
   ordinal: number,
   options: { ip?: string; unknown?: readonly string[]; entries?: Record<string, Entry> } = {},

@@ -337,7 +337,10 @@ interface Claim {
   readonly service: string;
 }
 
-/** The Gateway API defines this precedence: exact host, longest host, exact path, longest prefix, oldest route. */
+/**
+ * Returns the expected backend. The Gateway API defines this precedence: exact host, longest host, exact path, longest
+ * prefix, oldest route.
+ */
 function expected(claims: readonly Claim[], host: string, path: string): string | undefined {
   const fits = claims.filter((claim) => {
     const below = claim.path === '/' || path === claim.path || path.startsWith(`${claim.path}/`);

@@ -76,7 +76,7 @@ describe('the headers of a stream', () => {
   const peer = { address: '100.64.0.4', port: 1, source: 'socket' } as const;
   const base = [':method', 'GET', ':path', '/api', ':scheme', 'https'];
 
-  // the current nghttp2 rejects these headers, but the gateway must not depend on that
+  // the current nghttp2 rejects these headers, but the gateway must not rely on nghttp2
   it.each([
     ['two hosts', ['host', 'a', 'host', 'a']],
     ['two hosts beside an authority', [':authority', 'a', 'host', 'a', 'host', 'a']],

@@ -13,7 +13,10 @@ import { openSpillFile, type SpillFile } from '../../../src/proxy/session/spill-
 
 const MEMORY = 2 * BLOCK_BYTES;
 
-/** Reads the available bytes without copying them, so that the test detects whether their memory is overwritten. */
+/**
+ * Takes bytes from the buffer, and returns a copy. Fills a spent block with zeros and returns the block to the pool, so
+ * that tests detect later reads of the block.
+ */
 function take(buffer: ElasticBuffer, max: number, together = false): Buffer | undefined {
   const taken = buffer.take(max, together);
   if (taken === undefined) return undefined;

@@ -542,7 +542,7 @@ describe('a hostile API server', () => {
       block: deflateRawSync(Buffer.alloc(10_000_000), { finishFlush: constants.Z_SYNC_FLUSH }),
     });
   const withBlock = (length: number): Uint8Array => {
-    // a control frame with that many bytes of payload
+    // a control frame with `length` bytes of payload
     const frame = new Uint8Array(8 + length);
     const view = new DataView(frame.buffer);
     view.setUint32(0, 0x8003_0008);

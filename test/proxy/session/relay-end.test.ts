@@ -30,7 +30,7 @@ interface Conversation {
   /** All later bytes of the server, including the end of the session. */
   readonly script: Uint8Array;
   readonly beat: Uint8Array;
-  /** The data as a client parses it. */
+  /** Parses the bytes that the client received. `ended` is true if they contain the end of the session. */
   read(received: Uint8Array): { readonly output: Buffer; readonly ended: boolean };
 }
 

@@ -33,7 +33,7 @@ afterEach(() => {
   }
 });
 
-/** Opens a `WaitingRoom`, and collects the output for its client and the calls of `left`. */
+/** Opens a `WaitingRoom`, and collects the output for its client. `hasLeft` returns true after a call of `left`. */
 function openRoom(protocol: WaitingRoomOptions['protocol'], exec: WaitingRoomOptions['exec'] = SHELL) {
   let leaves = 0;
   const room = new WaitingRoom({

@@ -32,7 +32,7 @@ export async function askOracleText(
     child.once('error', fail);
     child.once('close', done);
   });
-  // Needs no handling: after a broken pipe, responses are missing, which is reported below.
+  // An error needs no handling here: after a broken pipe, responses are missing, which the check below reports.
   child.stdin.on('error', () => undefined);
   child.stdin.end(questions.map((question) => JSON.stringify(question)).join('\n') + '\n');
   const code = await closed;

@@ -2,7 +2,7 @@
  * Opens connections from a pod's network, several at a time, until this program receives a signal. Then the program
  * prints three numbers: responses, errors, and errors on established connections.
  *
- * node load.ts <url> <at a time> <at least> [<time limit of each in milliseconds>]
+ *   node load.ts <url> <at a time> <at least> [<time limit of each in milliseconds>]
  */
 import { get } from 'node:http';
 

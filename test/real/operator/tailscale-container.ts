@@ -4,10 +4,12 @@
  *
  *   node tailscale-container.ts <tailscaled> <folder of the ServiceAccount>
  *
- * The program differs from the image in two ways. The program's tailscaled keeps the state in a file. The state Secret
- * contains the machine key before the node joins, as with the image. The other keys are added only after that. All pods
- * share one network, so the program replaces `$(POD_INDEX)` in addresses of the serve configuration with the number of
- * the pod.
+ * The program differs from the image in two ways:
+ *
+ * - tailscaled keeps its state in a file. As with the image, the state Secret contains the machine key before the node
+ *   joins. The program adds the other keys only after the node has joined.
+ * - All pods share one network, so the program replaces `$(POD_INDEX)` in addresses of the serve configuration with the
+ *   number of the pod.
  *
  * If the name of the pod starts with `dies-`, the program exits after joining and before reporting its identity, as a
  * killed pod does.

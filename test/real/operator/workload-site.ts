@@ -180,7 +180,7 @@ export async function startWorkloadSite(
     const [cluster, tailnet] = await Promise.all([
       startKubernetes(rig, {
         address: NODE_ADDRESS,
-        // Parses the last word of the output.
+        // Services can have an IPv4 and an IPv6 address.
         apiServerFlags: [`--service-cluster-ip-range=${SERVICE_NETWORK},${SERVICE_NETWORK_6}`],
         node: {
           images: images(rig, { kernel, lean, containerboot }),
@@ -397,8 +397,9 @@ function images(
 }
 
 /**
- * The kubelet double supports only HTTP for preStop hooks, so this script runs other hooks. When the pod stops,
- * the test sends the stop signal to all processes of a container except this script.
+ * The kubelet double supports only HTTP for preStop hooks, so this script runs the command of the other hook. When the
+ * pod stops, only this script gets the stop signal, because `setsid` separates containerboot. The script runs the
+ * command, and then stops containerboot.
  */
 const CONTAINER = `
 [ -n "$TS_INGRESS_PROXIES_CONFIG_PATH" ] || exec containerboot

@@ -54,7 +54,10 @@ export async function findKubectls(): Promise<readonly Kubectl[]> {
   return [...found.values()].toSorted((a, b) => minorNumber(a) - minorNumber(b));
 }
 
-/** kubectl supports port forwarding over WebSocket one release after exec and attach. */
+/**
+ * Returns true if this kubectl supports the transport for the command. WebSocket for port forwarding is one release
+ * newer than WebSocket for exec and attach.
+ */
 export function speaks(
   kubectl: Kubectl,
   transport: Transport,

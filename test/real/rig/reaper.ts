@@ -49,7 +49,7 @@ function kill(pid: number): void {
   try {
     process.kill(pid, 'SIGKILL');
   } catch {
-    // It exited itself.
+    // The process has already exited.
   }
 }
 

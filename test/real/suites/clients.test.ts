@@ -28,7 +28,7 @@ const INFORMERS = 200;
 const withFabric8 = hasMaven('fabric8 is not driven');
 // The build runs at module level, because the first build takes minutes and hooks have a time limit.
 const kubeRs = await ensureKubeRsClient();
-/** With `REAL_MATRIX=ends`, the suite `kubectl` covers API server 1.34, which translates WebSocket to SPDY. */
+/** `REAL_MATRIX=ends` omits API server 1.34, whose translation of WebSocket to SPDY the suite `kubectl` covers. */
 const versions: readonly KubernetesVersion[] =
   process.env['REAL_MATRIX'] === 'ends' ? ['1.36'] : ['1.36', '1.34'];
 /** For each client and operation (a column of the table): the API server versions with which the operation worked. */

@@ -163,7 +163,7 @@ describe.each(clients)('$name', (client) => {
   });
 });
 
-/** Milliseconds between the output and the end of the session. */
+/** For each session that a rule ended: milliseconds between the output and the end of the session. */
 const rule: number[] = [];
 afterAll(() => console.log(`a rule ended sessions after ${rule.join(', ')} ms`));
 

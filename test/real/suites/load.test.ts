@@ -53,7 +53,7 @@ beforeAll(async () => {
   rig = createRig();
   contents = createContents(rig.folder);
   site = await startLoadSite(rig);
-  // These cells run while the machine is quiet.
+  // Starts the gateways and recorders of all cells before the first cell adds load to the machine.
   for (const { way, condition } of cells) await site.way(way, condition);
 });
 

@@ -13,7 +13,7 @@ import { type Kubernetes, startKubernetes } from '../rig/kubernetes.ts';
 import { type Program, type Rig, createRig } from '../rig/rig.ts';
 
 const COUNT = Number(process.env['REAL_SCALE_SERVICES'] ?? '500');
-/** Number of Services in the cluster, most of which do not belong to the operator. */
+/** Number of Services in the cluster. Most of them do not belong to the operator. */
 const ALL = 5000;
 const MOST_MIB = 150;
 /** Maximum number of the operator's requests for one Service, from its creation until it is ready. */

@@ -55,7 +55,7 @@ describeSite(
     });
     const outside = `outside.${DOMAIN}`;
 
-    /** Sends requests from a pod of the cluster to the pod of an egress Service. */
+    /** Returns the URL of the pod of an egress Service, for requests of other pods. */
     async function egressUrl(name: string): Promise<string> {
       const { status } = await site.pod(NAMESPACE, podOf(name));
       return `http://${status.podIP}:${PORT}/`;

@@ -665,7 +665,7 @@ async function podIds(name: string): Promise<ReadonlyMap<string, string>> {
   return new Map(list.items.map(({ metadata }) => [metadata.name, metadata.uid]));
 }
 
-/** Returns numbers from 0 to 1, the same in each run. */
+/** Creates a generator of numbers from 0 to 1, which are the same in each run. */
 function seeded(seed: number): () => number {
   let state = seed;
   return () => {

@@ -192,7 +192,7 @@ describe('the page of access requests', () => {
     await bob.screenshot({ path: shot('people-decide') });
     await alice.screenshot({ path: shot('people-pending') });
 
-    // two clicks
+    // bob approves with two clicks, because the second click confirms the first
     const row = rowOf(bob, 'To decide', id);
     await row.getByRole('button', { name: 'approve (a)' }).click();
     await row.getByRole('button', { name: 'Confirm: approve' }).click();

@@ -14,7 +14,7 @@ import { beginSession, endSession, LAPTOP, ready, setUpPlayer } from '../support
 
 const STILL = { ...LAPTOP, reducedMotion: 'reduce' } as const;
 const MAX_STEPS = 3;
-/** Escape sequences with which a shell marks a command and its exit status. */
+/** Returns a command with the escape sequences with which a shell marks prompt, command and output (OSC 133). */
 const typed = (command: string): string => `\x1b]133;A\x07$ \x1b]133;B\x07${command}\r\n\x1b]133;C\x07`;
 const CLEANUP: CastSpec = {
   command: 'bash',

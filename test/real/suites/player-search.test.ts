@@ -100,7 +100,7 @@ describe('the field', () => {
       '0:40another heron flew by',
       '1:20heron number three',
     ]);
-    // text, never markup
+    // the page shows hits as text, never as markup
     expect(await page.locator('tr.hits img, tr.hits b').count()).toBe(0);
     await hits(page).nth(1).click();
     await ready(page);

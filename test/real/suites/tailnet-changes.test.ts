@@ -324,7 +324,7 @@ describe('an outage', () => {
   });
 });
 
-/** A recorder waits for the rest of an interrupted session. */
+/** Time for which the recorder waits for the rest of an interrupted session. */
 const RESUME_MS = 150_000;
 
 describe('the sessions that were cut off', () => {

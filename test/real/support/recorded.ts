@@ -20,7 +20,7 @@ const SESSIONS: Readonly<Record<string, readonly number[]>> = {
   'run -it --rm': [0],
 };
 
-/** Returns text that kubectl itself prints into the streams of a session. */
+/** Patterns of text that kubectl itself prints into the streams of a session. */
 const KUBECTL_SAYS = [
   /If you don't see a command prompt, try pressing enter\.\r?\n/g,
   /All commands and output from this session will be recorded in container logs, [^\n]*\n/g,
@@ -132,7 +132,7 @@ async function compareCopies(
   ];
 }
 
-/** `kubectl run` shows the pod's log before it attaches. */
+/** Returns the output from kubectl's hint on, because `kubectl run` shows the pod's log before it attaches. */
 function afterHint({ args, terminal }: WitnessedRun & { readonly on: 'terminal' }): string {
   const text = terminal.output();
   const hint = /(All commands and output|If you don't see a command prompt)/.exec(text);

@@ -28,7 +28,7 @@ export interface TailnetSite {
   readonly recorder: SiteRecorder;
   readonly gateway: SiteGateway;
   readonly archive: Archive;
-  /** The newest one. */
+  /** The newest kubectl. */
   readonly kubectl: Kubectl;
   /** Returns a kubeconfig with which a user at node `from` reaches the gateway. */
   kubeconfig(from: string): string;

@@ -73,7 +73,7 @@ function restOf(bytes: Uint8Array): UploadRest {
   return { bytes, offset: 0, lineBytes: 0, preamble: new Preamble(), part: 1, resumable: true };
 }
 
-/** Accepts every delivery, and stores it. */
+/** Creates a deliverer that accepts and stores every delivery. */
 function createDeliverer(hasRoom = (): boolean => true): Deliverer & { readonly ends: LateEnd[] } {
   const ends: LateEnd[] = [];
   return { ends, hasRoom, take: (end) => ends.push(end) > 0 };

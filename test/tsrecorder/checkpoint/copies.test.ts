@@ -54,7 +54,7 @@ it('a segment is rewritten while it is small, and left unchanged when it is larg
   expect(await grow(1)).toEqual([segment(0), 'proof']);
   expect(await grow(10)).toEqual([segment(MEBIBYTE), 'proof']);
   expect(await grow(0)).toEqual([]);
-  // the new output exceeds the maximum size of one segment, so it needs two
+  // the new output exceeds the maximum size of one segment, so the recorder writes two segments
   expect(await grow(5 * MEBIBYTE)).toEqual([segment(MEBIBYTE), segment(5 * MEBIBYTE), 'proof']);
   const whole = [...bucket.objects].filter(([name]) => name.includes('/cast-'));
   expect(whole.reduce((sum, [, { content }]) => sum + content.length, 0)).toBe(castBytes);

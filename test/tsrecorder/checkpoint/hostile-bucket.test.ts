@@ -61,7 +61,7 @@ async function createSite(): Promise<
       rigs.push(rig);
       return rig;
     },
-    /** Resolves when enough time has passed for every claim to be older than a lease. */
+    /** Resolves after enough listings that every claim is older than the duration of a lease. */
     async rounds() {
       const goal = listings + 12;
       await until(async () => (listings >= goal ? true : undefined));

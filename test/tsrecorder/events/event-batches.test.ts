@@ -28,7 +28,7 @@ interface Bench {
   readonly store: RecordingStore;
   /** Directory of the store. */
   readonly stored: string;
-  /** Where batches wait. */
+  /** Directory of batches that are not stored yet. */
   readonly directory: string;
   readonly failures: () => number;
   open(more?: Partial<EventBatchOptions>): Promise<EventBatches>;

@@ -35,7 +35,7 @@ async function createCounted(): Promise<{ readonly rig: Rig; readonly lists: () 
       return disk.list();
     },
   };
-  // no listing expires, so each list has another cause
+  // listings never expire, so the recorder lists the store only for other reasons
   const timing = { listRefreshMs: 1e9, resumeGraceMs: 20 };
   const rig = await createRig({ store, searchText: 'off', timing }, directory);
   await indexed(rig, 50);
@@ -94,7 +94,7 @@ describe('a catalogue', () => {
     };
     const options = { refreshMs: 1, maxCached: 10, now: () => nowMs, index: () => index };
     const catalog = new Catalog({ store, live: () => [], ...options });
-    /** Stores a recording like another program. */
+    /** Adds a recording to the store, as another program would. */
     const place = (number: number, sessionMark?: string, stat?: ObjectStat): StoredRecording => {
       const more = { ...(sessionMark ? { sessionMark } : {}), ...(stat ? { stat } : {}) };
       const recording = { key: keyAt(number), hasSidecar: false, ...more };

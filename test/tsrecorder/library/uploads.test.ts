@@ -157,7 +157,7 @@ describe('a catalogue of many recordings', () => {
         list: async () => list(),
         stat: async () => ({ bytes: 0, modifiedAtMs: 0 }),
         async *read() {
-          // they are empty
+          // yields nothing, because all recordings of this test are empty
         },
       } satisfies ReadableStore,
       live: () => [],

@@ -326,7 +326,7 @@ describe('the play indexes of a process', () => {
     const third = { ...all.entries[0], recording: { ...all.entries[0].recording, id: 'nX_third' } };
     const indexes = await openPlayIndexes({
       directory: all.directory,
-      // space for two
+      // space for two indexes
       maxBytes: total + 100,
       maxBuilding: 1,
       maxWaiting: 1,

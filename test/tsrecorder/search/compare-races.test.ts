@@ -250,7 +250,7 @@ describe('a notification during a comparison of store and index', () => {
     const indexer = open(store, index, { now: () => nowMs });
     await indexer.settled();
     expect([...index.versions.keys()].toSorted()).toEqual(ids.toSorted());
-    // the hourly one
+    // advances the clock, so that the indexer starts its hourly comparison
     const compared = Promise.withResolvers<void>();
     index.beforePage = async () => compared.resolve();
     const turns = await turnsDuring(async () => {

@@ -89,7 +89,7 @@ async function archive(rig: Rig): Promise<void> {
   }
 }
 
-/** Uploads the two parts of a session to two recorders. @returns the second upload */
+/** Opens the upload of the second part of a session. @param before all bytes of the first part */
 function latePart(rig: Rig, before: string): ReturnType<typeof openUpload> {
   return openUpload(rig.recorder, {
     'tailcast-session': 'shared',

@@ -48,6 +48,6 @@ it('searches text in sessions with the names, or names in sessions with the text
     return [found.length, tried];
   };
   expect(list('bob', 'common')).toEqual([7, 7]);
-  // the user is compared before the text, so the text of bob's session among them is not searched
+  // the user is compared before the text, so the text of bob's session among the rare ones is not searched
   expect(list('alice', 'rare')).toEqual([RARE - 1, RARE - 1]);
 });

@@ -24,7 +24,7 @@ const MADE: readonly Made[] = [
   { who: 'tag:ops', namespace: 'dev' },
   { who: 'dora@example.com', namespace: 'shop', cluster: 'east' },
   { who: 'dora@example.com', namespace: 'shop', cluster: 'west' },
-  // forged
+  // names that imitate the namespace `shop` of the cluster `east`
   { who: 'eve@example.com', namespace: 'east/shop' },
   { who: 'eve@example.com', namespace: 'mail', cluster: 'east/shop' },
 ];

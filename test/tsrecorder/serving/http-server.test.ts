@@ -147,7 +147,7 @@ describe('one port', () => {
     const ping = Buffer.from([0, 0, 8, 6, 0, 0, 0, 0, 0, ...Array.from({ length: 8 }, () => 0)]);
     const timer = setInterval(() => socket.write(ping), 50);
     socket.resume();
-    // the write of a ping may fail first
+    // waits without `once` of `node:events`, which would reject if writing a ping fails first
     await new Promise((resolve) => socket.once('close', resolve));
     clearInterval(timer);
     expect(socket.destroyed).toBe(true);
