@@ -77,14 +77,16 @@ function demonstrationsPage(): string {
   return [
     '# Demonstrated attacks\n',
     NOTICE,
-    'An independent review demonstrated these attacks with real sockets and a real browser. Each one has a rule ' +
-      'that prevents its\n' +
-      'kind, and tests. `npm run test:demonstrations` removes one line of a fix at a time and requires that the ' +
-      'test fails. Tests in\n' +
-      '`real` and `faults` need real peers and are not part of that run. Paths are below `test/`.\n',
+    'An independent review demonstrated these attacks with real sockets and a real browser. Each entry contains ' +
+      'the attack, the rule\n' +
+      'that now prevents attacks of this kind, and the tests of the rule. `npm run test:demonstrations` removes one ' +
+      'line of a fix at a\n' +
+      'time and requires that a test fails. Tests in `real` and `faults` need real peers and are not part of that ' +
+      'run. Paths are below `test/`.\n',
     ...attacks,
     '\n## Lines without a test\n',
-    'The review removed 31 lines by hand; no test failed for seven of them. Each has a test now\n' +
+    'The review removed 31 lines by hand. For seven of these lines, no test failed. Now each of the seven lines has ' +
+      'a test\n' +
       '(`npm run test:demonstrations -- --only lines`).\n',
     ...lines,
   ]

@@ -106,14 +106,16 @@ Peers:
 - *go-default*: Go's default transport. *go-h2*: HTTP/2 upstream.
 - *tls-hop*: plain Node that ends TLS and starts it again, the minimum cost of a gateway in Node.
 - *reference*: the reference's proxy behind a PROXY header, without TLS in front and without a tailnet.
-- *tailcast-plain*: the gateway in the same place.
+- *tailcast-plain*: the gateway in the same setup as *reference*.
 - *-recorded*: a recorder stores every session durably. A figure counts only if the recorder has the bytes.
 
-Memory per watch or shell is the memory of the process divided by their number; *above idle* without the idle memory.
+Memory per watch or shell is the memory of the process divided by the number of watches or shells. For *above idle*,
+the memory of the idle process is subtracted first.
 
-A comparison (*tailcast against go*) is the geometric mean of the ratios of the rounds, and in brackets its confidence
-interval of 95 % (Student's t over logarithms). *faster*, *slower*, *more* and *less*: the interval excludes 1, with one
-error in twenty; otherwise *cannot tell*. A goal is *uncertain* if its bound is in the interval.
+A comparison (*tailcast against go*) shows the geometric mean of the ratios of the rounds. The brackets contain the 95 %
+confidence interval (Student's t over logarithms). *faster*, *slower*, *more* and *less*: the interval excludes 1; one
+in twenty of these words may be wrong. *cannot tell*: the interval includes 1. A goal is *uncertain* if its bound is in
+the interval.
 ${missing.length === 0 ? '' : `\nNot measured:\n\n${missing.join('\n')}\n`}
 ## Goals
 

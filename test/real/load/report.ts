@@ -70,10 +70,10 @@ export function updateResults(cells: readonly CellResult[]): void {
   const text = [
     '# Sessions under load',
     '',
-    'Written by `REAL_LOAD_UPDATE=1 npm run test:real -- load` ([what the columns ' +
-      'mean](../test/real/README.md#sessions-under-load)).',
-    `${cpus().length} processors, Kubernetes 1.36. Direct sessions are the control: what kubectl and the API ` +
-      'server lose without a gateway.',
+    'Written by `REAL_LOAD_UPDATE=1 npm run test:real -- load` ([meaning of the ' +
+      'columns](../test/real/README.md#sessions-under-load)).',
+    `${cpus().length} processors, Kubernetes 1.36. Direct sessions run without a gateway, and show how much output ` +
+      'kubectl and the API server lose.',
     '',
     ...HEAD,
     ...rows.values(),
