@@ -108,6 +108,7 @@ const ALLOWED: Record<string, readonly string[]> = {
     'process-identity',
     'folder-format',
     'keyed-counter',
+    'keyed-rate',
     'work-budget',
     'safe-text',
     'secrets',

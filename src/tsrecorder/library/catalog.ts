@@ -51,6 +51,8 @@ export interface CatalogPage {
   readonly recordings: readonly Recording[];
   /** Cursor of the next page; undefined on the last page. */
   readonly next?: string;
+  /** Number of recordings that were read although they are not in the page. */
+  readonly unmatched: number;
 }
 
 export interface CatalogOptions {
@@ -350,23 +352,25 @@ async function readPage(
   const [left, right] = [read[Symbol.asyncIterator](), rows[Symbol.asyncIterator]()];
   let [first, second] = [await left.next(), await right.next()];
   let last: ListPosition | undefined;
+  const page = (scanned: number, at?: ListPosition): CatalogPage => {
+    const recordings = found.slice(0, query.limit).map(({ recording }) => recording);
+    const next = at === undefined ? {} : { next: JSON.stringify(at) };
+    return { recordings, ...next, unmatched: scanned - recordings.length };
+  };
   for (let scanned = 0; ; scanned += 1) {
     const isFirst =
       second.done === true || (first.done !== true && compare(sort, first.value.at, second.value.at) < 0);
     const next = isFirst ? first : second;
-    if (next.done === true) return { recordings: found.map(({ recording }) => recording) };
-    if (scanned === MAX_SCANNED && last !== undefined)
-      return { recordings: found.map(({ recording }) => recording), next: JSON.stringify(last) };
+    if (next.done === true) return page(scanned);
+    if (scanned === MAX_SCANNED) return page(scanned, last);
     last = next.value.at;
     const recording = await next.value.recording();
     if (recording !== undefined && matches(recording, query)) found.push({ at: last, recording });
     // End here, because another row could require another query of the index.
-    if (found.length > query.limit) break;
+    if (found.length > query.limit) return page(scanned, found[query.limit - 1]?.at);
     if (isFirst) first = await left.next();
     else second = await right.next();
   }
-  const page = found.slice(0, query.limit);
-  return { recordings: page.map(({ recording }) => recording), next: JSON.stringify(page.at(-1)?.at) };
 }
 
 /** Compares two positions for sorting. */

@@ -10,6 +10,7 @@ import { listedRecording } from '../library/listed-recording.ts';
 import type { RecorderSearch } from '../search/recorder-search.ts';
 import { EVENT_QUERY, type EventSearch } from '../events/event-query.ts';
 import type { Cursors } from './cursors.ts';
+import { createListShares } from './list-shares.ts';
 import type { ViewerAccess } from './viewer-access.ts';
 import { noRuleField, ownerOf } from './viewing.ts';
 import { parse, signalOf, viewerOf } from './api-requests.ts';
@@ -53,18 +54,19 @@ export function addLists(
     ...STORE_READ_LIMITS,
     full: () => new TailcastError('SEARCH_BUSY'),
   });
+  const list = createListShares(catalog);
   app.get('/api/v1/recordings', async (request, reply) => {
     const viewer = await viewerOf(access, request, reply);
     const asked = parse(CATALOG_QUERY, request.query);
     const { sort = 'newest' } = asked;
     // Use one cursor name per sort order, because a cursor is valid for only one sort order.
-    const list = sort === 'newest' ? 'recordings' : `recordings ${sort}`;
-    const query = openCursor(list, asked);
-    const page = await catalog.list(query, access.scope(viewer), ownerOf(viewer));
+    const name = sort === 'newest' ? 'recordings' : `recordings ${sort}`;
+    const query = openCursor(name, asked);
+    const page = await list(query, access.scope(viewer), ownerOf(viewer), signalOf(request, reply));
     await access.saw(viewer, 'list', request);
     return {
       recordings: await withReviews(reviews, page.recordings.map(listedRecording)),
-      ...(page.next === undefined ? {} : { next: cursors.seal(list, page.next) }),
+      ...(page.next === undefined ? {} : { next: cursors.seal(name, page.next) }),
       ...noRuleField(access.scope(viewer), viewer),
       // The page shows the search field only if search is available.
       ...(index !== undefined && isSearchable ? { search: true } : {}),
