@@ -1,7 +1,7 @@
 # One image for every role: tailcast gateway | recorder | operator | demo | tools.
-# `npm run release` makes the image of a release without an engine: the same /app and the same settings, on fewer packages.
+# `npm run release` builds the image of a release without a container engine, with the same /app and fewer packages.
 FROM node:26.10.0-slim@sha256:ec7758ee051e457b468b32bde57b0879010b325bb9862718e9615225ce4aaae1 AS build
-# What `tailcast --version` names.
+# Commit that `tailcast --version` prints.
 ARG COMMIT=""
 WORKDIR /src
 COPY package.json package-lock.json .npmrc LICENSE ./
@@ -10,7 +10,7 @@ COPY tsconfig.json tsconfig.build.json vite.config.ts ./
 COPY src ./src
 COPY demo ./demo
 COPY scripts ./scripts
-# The build, its production dependencies, LICENSES.txt and sbom.cdx.json; nothing else.
+# Contains only the build, its production dependencies, LICENSES.txt and sbom.cdx.json.
 RUN node scripts/release/stage.ts ../app --commit "$COMMIT"
 
 FROM node:26.10.0-slim@sha256:ec7758ee051e457b468b32bde57b0879010b325bb9862718e9615225ce4aaae1
@@ -20,13 +20,13 @@ LABEL org.opencontainers.image.title="tailcast" \
 ENV NODE_ENV=production
 WORKDIR /app
 COPY --from=build /app /app
-# Nothing is written below /app. State goes to volumes: XDG_STATE_HOME for certificates, the store for recordings.
+# Roles write no files below /app. Volumes contain the state: XDG_STATE_HOME for certificates, the store for recordings.
 ENV XDG_STATE_HOME=/var/lib
 RUN mkdir -p /var/lib/tailcast /data && chown -R 65532:65532 /var/lib/tailcast /data
 USER 65532:65532
-# Roles handle SIGTERM themselves: Node as process 1 needs no shell and no init around it.
+# Roles handle SIGTERM, so Node can be process 1 without a shell or an init process.
 ENTRYPOINT ["node", "/app/scripts/tailcast.mjs"]
 CMD ["--help"]
-# The roles that serve have a health listener on one of these ports; a container runs one role.
+# Each server role has its health listener on one of these ports, and a container runs one role.
 HEALTHCHECK --interval=30s --timeout=5s --start-period=20s --retries=3 \
   CMD ["node", "/app/dist/observe/health-probe.js", "http://127.0.0.1:9002/livez", "http://127.0.0.1:9003/livez", "http://127.0.0.1:9004/livez", "http://127.0.0.1:9005/livez"]

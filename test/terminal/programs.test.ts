@@ -1,6 +1,7 @@
 /**
  * The final screen of each recording of a real program equals the screens that tmux and libvterm show for the same
- * output. `make.ts` and `vterm.py` in test/fixtures/programs write these screens.
+ * output. In the files of test/fixtures/programs, `rows` and `cursor` describe the screen of tmux. `vterm.py` adds the
+ * screen of libvterm.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -14,6 +15,7 @@ const FOLDER = join(import.meta.dirname, '../fixtures/programs');
 const NAMES = readdirSync(FOLDER).flatMap((name) => (name.endsWith('.json') ? [name.slice(0, -5)] : []));
 
 interface Shown {
+  /** Rows of tmux's screen. */
   readonly rows: readonly string[];
   readonly cursor: readonly [column: number, row: number];
   /** Rows of libvterm's screen; each row contains its cells and their widths. */

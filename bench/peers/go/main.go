@@ -1,10 +1,11 @@
-// The yardstick of the benchmarks: httputil.ReverseProxy with TLS on both sides and HTTP/1.1 to the upstream. Tuned: a
-// pool of idle connections that is large enough, every write flushed at once. With -default: Go's default transport
-// (two idle connections per host), as such proxies mostly run. With -h2: HTTP/2 to the upstream as well.
+// Command reverse-proxy is the proxy with which the benchmarks compare the gateway: httputil.ReverseProxy with TLS on
+// both sides and HTTP/1.1 to the upstream. By default, the pool of idle connections is large enough, and every write is
+// flushed immediately. With -default, the proxy uses Go's default transport (two idle connections per host), as most
+// proxies in Go do. With -h2, it also uses HTTP/2 to the upstream.
 //
 //	reverse-proxy -cert F -key F -ca F -upstream https://localhost:PORT [-default] [-h2]
 //
-// Prints the port it listens on as JSON.
+// The command prints its listening port as JSON.
 package main
 
 import (
