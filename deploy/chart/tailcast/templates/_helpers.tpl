@@ -80,7 +80,8 @@ affinity:
 {{- end -}}
 
 {{/*
-tailscaled in userspace mode. It starts before the tailcast container and stops after it, so that sessions can drain.
+The tailscale container, in userspace mode. The container starts before the tailcast container and stops after the
+tailcast container, so that sessions can drain.
 Argument: dict "root" "tags" "serve" (true if there is a serve configuration)
 */}}
 {{- define "tailcast.tailscale" -}}
@@ -191,7 +192,8 @@ Argument: dict "root" "tags" "serve" (true if there is a serve configuration)
 {{- end -}}
 
 {{/*
-Creates an empty Secret for each replica, which its tailscale container fills, and the right to use only these Secrets.
+Creates an empty Secret for each replica, and the right to use only these Secrets. The tailscale container of the
+replica stores its state in the Secret.
 Argument: dict "root" "role" "replicas" "account"
 */}}
 {{- define "tailcast.stateSecrets" -}}
@@ -240,7 +242,7 @@ subjects:
 {{- end }}
 {{- end -}}
 
-{{/* Environment variables. Values from `env` of the user already override those of the chart. */}}
+{{/* Environment variables. Argument: variables of the chart, merged with those of the user (`env`). */}}
 {{- define "tailcast.environment" -}}
 {{- range $name, $value := . }}
 - name: {{ $name }}
