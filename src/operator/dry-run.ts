@@ -8,8 +8,8 @@ import { kindOf, KINDS, parseObject, type DesiredObject } from './kube-object.ts
 type Print = (text: string) => void;
 
 /**
- * The client sends read requests to the API server. Instead of applying objects, it prints them as YAML documents,
- * without the data of Secrets.
+ * Creates a client that sends only read requests to the API server. Instead of applying objects, the client prints them
+ * as YAML documents, without the data of Secrets.
  */
 export function createDryRunClient(client: KubeClient, print: Print): KubeClient {
   return {

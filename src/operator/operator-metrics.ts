@@ -5,8 +5,8 @@ import { createMakers } from '../observe/metric-makers.ts';
 export type OperatorMetrics = ReturnType<typeof createOperatorMetrics>;
 
 /**
- * If the reference (Tailscale's operator) has a gauge for a kind of resource, tailcast's gauge for this kind has the
- * same name.
+ * Creates the metrics. If the reference (Tailscale's operator) has a gauge for a kind of resource, tailcast's gauge for
+ * this kind has the same name.
  */
 export function createOperatorMetrics(options: { readonly processMetrics?: boolean } = {}) {
   const registry = new Registry();

@@ -55,10 +55,10 @@ const MAX_NAME = 253;
 export type NameTable = ReadonlyMap<string, readonly string[]>;
 
 /**
- * If a Service has a tailnet node as its target, the node's name resolves to the addresses of the Service's proxy. The
- * tailnet name of an exposed Service resolves to the Service's cluster address, so that connections do not pass through
- * the tailnet. If several Services have the same name, the name belongs to the Service with the oldest proxy, even
- * while that proxy has no addresses.
+ * Returns the addresses to which each name resolves. If a Service has a tailnet node as its target, the node's name
+ * resolves to the addresses of the Service's proxy. The tailnet name of an exposed Service resolves to the Service's
+ * cluster address, so that connections do not pass through the tailnet. If several Services have the same name, the
+ * name belongs to the Service with the oldest proxy, even while that proxy has no addresses.
  */
 export function nameTable(standing: Standing): NameTable {
   const found = new Map<string, { readonly owner: string; readonly addresses: Set<string> }>();

@@ -89,8 +89,9 @@ export interface Serving {
 }
 
 /**
- * A pod accepts connections when it forwards at least one port of the Service. The endpoints contain only ports that
- * all accepting pods forward. A new port therefore becomes available only after all of these pods forward it.
+ * Returns the endpoints of a Service. A pod accepts connections when it forwards at least one port of the Service. The
+ * endpoints contain only ports that all accepting pods forward. A new port therefore becomes available only after all
+ * of these pods forward it.
  */
 export function servingOf(front: ServiceFront, pods: readonly GroupPod[]): Serving {
   const standings = pods.map((pod) => ({ pod, ...standingOf(pod, front) }));

@@ -43,7 +43,7 @@ export function withWider(hosts: ReadonlyMap<string, HostRoutes>): ReadonlyMap<s
 
 /**
  * Returns 0 for an exact name, 1 for a wildcard, and 2 for the host that matches all names. Hosts with a smaller width
- * are more specific; among hosts of equal width, longer ones are.
+ * are more specific. Among hosts of equal width, longer hosts are more specific.
  */
 function widthOf(host: string): number {
   return host === '' ? 2 : Number(host.startsWith('*.'));

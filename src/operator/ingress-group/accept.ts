@@ -129,7 +129,7 @@ async function accept(
       refused.set(member, tooLarge);
       return;
     }
-    // If a request fails and the group already serves the member, the group continues to serve it.
+    // If a request fails and the group already serves the member, the group continues to serve the member.
     let isAccepted = allocations.get(member.key)?.hostname === member.hostname;
     try {
       const claim = claimOf(member, input.tailnet);

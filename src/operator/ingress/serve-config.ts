@@ -152,7 +152,10 @@ function handlersOf({ prefixes, exact }: HostRoutes): Record<string, Handler> {
   return handlers;
 }
 
-/** tailscaled removes the path of the handler from the request, so the target of the handler adds this path again. */
+/**
+ * Returns the handler for a path. tailscaled removes the path of the handler from the request, so the target of the
+ * handler adds this path again.
+ */
 function proxyTo(upstream: Upstream, path: string): Handler {
   if (upstream === REFUSED) return { Path: NOWHERE };
   const status = redirectStatusOf(upstream);

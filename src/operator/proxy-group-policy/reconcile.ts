@@ -6,7 +6,10 @@ import { isActive, type Reconciler, type ReconcilerDeps } from '../workload/reco
 import { admissionObjects, POLICY_LABEL, policyNames } from './admission-specs.ts';
 import { parsePolicySpec } from './resource.ts';
 
-/** Each key is a namespace, because all ProxyGroupPolicies of a namespace share its admission policies. */
+/**
+ * Creates the reconciler. Each of its keys is a namespace, because all ProxyGroupPolicies of a namespace share its
+ * admission policies.
+ */
 export function createProxyGroupPolicyReconciler(
   deps: Pick<ReconcilerDeps, 'client' | 'leaving'>,
 ): Reconciler {

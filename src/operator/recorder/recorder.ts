@@ -140,8 +140,8 @@ export function parseRecorder(
 }
 
 /**
- * S3 takes precedence over the annotation for a volume. Without S3 and without a volume, recordings are lost with the
- * pod.
+ * Returns the storage of the recordings. S3 takes precedence over the annotation for a volume. Without S3 and without a
+ * volume, recordings are lost with the pod.
  */
 function storageOf(
   { annotations }: Resource['metadata'],

@@ -119,7 +119,10 @@ function podSpec(recorder: DesiredRecorder, options: SpecOptions): V1PodSpec {
   };
 }
 
-/** Clients expect a recorder on port 80. The sysctl permits an unprivileged process to listen on this port. */
+/**
+ * Returns the security context of the pod. Clients expect a recorder on port 80. The sysctl permits an unprivileged
+ * process to listen on this port.
+ */
 function podSecurity(wanted: V1PodSecurityContext | undefined): V1PodSecurityContext {
   const defaults: V1PodSecurityContext = {
     fsGroup: USER,

@@ -3,6 +3,8 @@ import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 
 /**
+ * Runs `task` for each member, one after another.
+ *
  * @param nameOf returns the name of a member for the log
  * @returns the first failure; all failures are logged
  * @throws the error of a task after `signal` has aborted

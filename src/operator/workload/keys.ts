@@ -192,7 +192,7 @@ export class KeyKeeper {
       spent: node.deviceId === undefined && (await this.#isSpent(replica, before, node.removed)),
       nowMs: this.#deps.nowMs(),
     });
-    // If the control server did not return the node, its tags stay unchanged.
+    // If the control server did not return the node, the tags of the node stay unchanged.
     const followed = node.device === undefined ? undefined : node.deviceId;
     const stored = await this.#carryOut(replica, decision, before, followed, write);
     const wanted = node.deviceId === undefined || state.brokenKey !== undefined;

@@ -30,7 +30,11 @@ const offerSchema = z.object({
   AdvertiseServices: z.array(z.string()).nullish(),
 });
 
-/** @param data data of the Secret with the configuration */
+/**
+ * Returns the routes and Tailscale Services that a configuration advertises; empty without a configuration.
+ *
+ * @param data data of the Secret with the configuration
+ */
 export function offerIn(data: ReadonlyMap<string, string>): Offer {
   const { data: said } = offerSchema.safeParse(jsonOrUndefined(data.get(OFFERING) ?? ''));
   return { routes: said?.AdvertiseRoutes ?? [], services: said?.AdvertiseServices ?? [] };

@@ -363,7 +363,7 @@ export function dnsLabel(name: string): string {
   return shortened(name.replaceAll('.', '-'), 63);
 }
 
-/** Returns the nodes of a proxy. Their ServiceAccount may store the state of the nodes and write events. */
+/** Returns the nodes of a proxy. Their pods have their own ServiceAccount. */
 export function proxyNodes(
   kind: string,
   parent: Parent,
