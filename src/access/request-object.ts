@@ -13,13 +13,25 @@ export const ACCESS_REQUEST: ResourceKind = {
   namespaced: false,
 };
 
+const REFUSED = '-refused';
+
+/** Returns the name of the object that stores a denied or revoked request. */
+export function refusedName(id: string): string {
+  return `${id}${REFUSED}`;
+}
+
+/** Returns the id of the request that an object with this name stores. */
+export function idOf(name: string): string {
+  return name.endsWith(REFUSED) ? name.slice(0, -REFUSED.length) : name;
+}
+
 /** Returns a new AccessRequest object without a status. */
-export function newObject(record: AccessRecord): object {
-  const { id, requester, reason, durationMs, namespaces, cluster } = record;
+export function newObject(record: AccessRecord, name = record.id): object {
+  const { requester, reason, durationMs, namespaces, cluster } = record;
   return {
     apiVersion: ACCESS_REQUEST.apiVersion,
     kind: ACCESS_REQUEST.kind,
-    metadata: { name: id },
+    metadata: { name },
     spec: {
       requester: requester.name,
       node: requester.node,

@@ -3,7 +3,6 @@
  * Each write contains the resource version that was read, so that concurrent decisions do not overwrite each
  * other.
  */
-import { pause } from '../async/pause.ts';
 import { errorText, TailcastError } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import { systemClock } from '../operator/clock.ts';
@@ -12,7 +11,7 @@ import { KubeRefusal, type KubeClient } from '../operator/kube-client.ts';
 import type { KubeObject } from '../operator/kube-object.ts';
 import { accessRefused, ended, problemOf, unavailable } from './messages.ts';
 import type { AccessRecord, RecordSeal } from './record.ts';
-import { ACCESS_REQUEST, newObject, statusWith } from './request-object.ts';
+import { ACCESS_REQUEST, idOf, newObject, refusedName, statusWith } from './request-object.ts';
 
 export interface RequestStoreDeps {
   readonly client: Pick<KubeClient, 'get' | 'list' | 'watch' | 'create' | 'patch' | 'remove'>;
@@ -39,13 +38,11 @@ const MAX_NEW_RECORD = 40_000;
 /** Maximum time for which a record is used without confirmation by the API server. */
 const FRESH_MS = 30_000;
 const CALL_MS = 5_000;
-/** Maximum time for moving a denied or revoked request to a new AccessRequest object. */
-const RENEWAL_MS = 10_000;
-/** Pauses between attempts to create the new object. */
-const RENEWAL_PAUSES_MS = [100, 400, 1_500];
 
 interface Known {
   readonly record: AccessRecord;
+  /** Name and uid of the object that contains the record; both are empty if the object was deleted. */
+  readonly name: string;
   readonly uid: string;
   /** Monotonic time of the last confirmation by the API server. */
   readonly checkedMs: number;
@@ -55,9 +52,11 @@ interface Known {
 export class RequestStore {
   readonly #deps: RequestStoreDeps;
   readonly #known = new Map<string, Known>();
+  /** Uids of the objects with which requests were created, by request id. */
+  readonly #originals = new Map<string, string>();
   readonly #byNode = new Map<string, Set<string>>();
   /**
-   * Highest known revision of each object. Because of this map, an older signed record cannot replace a newer record.
+   * Highest known revision of each request. Because of this map, an older signed record cannot replace a newer record.
    */
   readonly #revisions = new Map<string, number>();
   readonly #watchers = new Map<string, Set<(error: TailcastError) => void>>();
@@ -136,49 +135,46 @@ export class RequestStore {
         return false;
       throw error;
     }
-    this.#put(uid, record);
-    if (isRefused(record)) await this.#renew(uid, record);
+    this.#put(record.id, uid, record);
+    this.#originals.set(record.id, uid);
+    if (isRefused(record)) await this.#move(record);
     return true;
   }
 
-  /**
-   * Moves a denied or revoked record to a new object. The signature of earlier, approved versions of the record covers
-   * the uid of the old object. A restored copy of an old object is therefore invalid.
-   */
-  async #renew(oldUid: string, record: AccessRecord): Promise<void> {
-    const { signal, log, monotonicMs } = this.#deps;
-    const startedMs = monotonicMs();
-    let failure: unknown;
-    for (const pauseMs of [0, ...RENEWAL_PAUSES_MS]) {
-      // other gateways wait for the new object only for RENEWAL_MS
-      if (monotonicMs() - startedMs > RENEWAL_MS || !(await pause(pauseMs, signal))) break;
-      try {
-        return await this.#move(oldUid, record);
-      } catch (error) {
-        failure = error;
-      }
+  /** Repeats failed moves of refused records to new objects, and forgets ended records that are not stored. */
+  async moveRefused(): Promise<void> {
+    for (const [id, known] of this.#known) {
+      if (this.#deps.signal.aborted) return;
+      if (!isRefused(known.record)) continue;
+      if (known.record.expiresMs <= this.#deps.unixMs()) {
+        if (known.name === '') this.#forget(id, known);
+      } else if (known.name !== refusedName(id) || this.#originals.has(id)) await this.#move(known.record);
     }
-    log.error(
-      { request: record.id, error: errorText(failure) },
-      'a refused access request has no new object: delete its AccessRequest, which could be restored',
-    );
   }
 
-  /** Deletes the old object and creates the new object. The caller may repeat the call after a failure. */
-  async #move(oldUid: string, record: AccessRecord): Promise<void> {
-    const { client, seal, signal } = this.#deps;
-    const reference = { name: record.id };
-    await this.#call(signal, (limit) => client.remove(ACCESS_REQUEST, reference, { uid: oldUid }, limit));
-    // an earlier attempt may already have created the object
-    const { metadata } =
-      (await this.#call(signal, (limit) => client.get(ACCESS_REQUEST, reference, limit))) ??
-      (await this.#call(signal, (limit) => client.create(ACCESS_REQUEST, newObject(record), limit)));
-    const { uid = '' } = metadata;
-    if (uid === oldUid) throw new Error('the old object is not deleted yet');
-    const patch = { kind: 'merge', body: { status: statusWith(record, seal.seal(uid, record)) } } as const;
-    const status = { ...reference, subresource: 'status' } as const;
-    await this.#call(signal, (limit) => client.patch(ACCESS_REQUEST, status, patch, limit));
-    this.#put(uid, record);
+  /**
+   * Moves a denied or revoked record to an object with a new name. The signature of earlier, approved versions of the
+   * record covers the uid of the old object. A restored copy of an old object is therefore invalid. The old object also
+   * contains the refusal, and is deleted last. A failure or restart therefore never loses the refusal.
+   */
+  async #move(record: AccessRecord): Promise<void> {
+    const { client, seal, signal, log } = this.#deps;
+    const { id } = record;
+    const name = refusedName(id);
+    try {
+      const { metadata } =
+        (await this.#call(signal, (limit) => client.get(ACCESS_REQUEST, { name }, limit))) ??
+        (await this.#call(signal, (limit) => client.create(ACCESS_REQUEST, newObject(record, name), limit)));
+      const { uid = '' } = metadata;
+      const patch = { kind: 'merge', body: { status: statusWith(record, seal.seal(uid, record)) } } as const;
+      const status = { name, subresource: 'status' } as const;
+      await this.#call(signal, (limit) => client.patch(ACCESS_REQUEST, status, patch, limit));
+      const old = this.#originals.get(id);
+      if (old === undefined) return;
+      await this.#call(signal, (limit) => client.remove(ACCESS_REQUEST, { name: id }, { uid: old }, limit));
+    } catch (error) {
+      log.warn({ request: id, error: errorText(error) }, 'a refused access request has no new object yet');
+    }
   }
 
   /** Reads a record from the API server. @throws TailcastError `ACCESS_REQUEST_UNKNOWN` */
@@ -186,9 +182,7 @@ export class RequestStore {
     id: string,
     signal: AbortSignal,
   ): Promise<{ readonly uid: string; readonly record: AccessRecord; readonly version: string }> {
-    const found = await this.#call(signal, (limit) =>
-      this.#deps.client.get(ACCESS_REQUEST, { name: id }, limit),
-    );
+    const found = await this.#get(id, signal);
     const uid = found?.metadata.uid ?? '';
     const record = found === undefined ? undefined : this.#open(found);
     if (record === undefined) throw new TailcastError('ACCESS_REQUEST_UNKNOWN', id);
@@ -203,11 +197,16 @@ export class RequestStore {
     const now = this.#deps.monotonicMs();
     const checkedMs = this.#known.get(id)?.checkedMs ?? 0;
     if (now - Math.max(checkedMs, this.#contactMs) < FRESH_MS) return;
-    const found = await this.#call(signal, (limit) =>
-      this.#deps.client.get(ACCESS_REQUEST, { name: id }, limit),
-    );
-    if (found === undefined) this.#remove(id);
-    else this.#changed(found);
+    const found = await this.#get(id, signal);
+    const uid = this.#known.get(id)?.uid;
+    if (uid !== found?.metadata.uid) this.#remove(id, uid);
+    if (found !== undefined) this.#changed(found);
+  }
+
+  async #get(id: string, signal: AbortSignal): Promise<KubeObject | undefined> {
+    const get = (name: string): Promise<KubeObject | undefined> =>
+      this.#call(signal, (limit) => this.#deps.client.get(ACCESS_REQUEST, { name }, limit));
+    return (await get(id)) ?? get(refusedName(id));
   }
 
   /** Calls the API server with a timeout. @throws TailcastError `ACCESS_REQUEST_UNAVAILABLE` */
@@ -269,8 +268,8 @@ export class RequestStore {
     const informer = createInformer({
       source,
       onChange: (before, after) => {
-        if (after === undefined) this.#remove(before?.metadata.name ?? '');
-        else this.#changed(after);
+        if (before !== undefined && before.metadata.uid !== after?.metadata.uid) this.#removed(before);
+        if (after !== undefined) this.#changed(after);
       },
       clock: systemClock,
       random: Math.random,
@@ -281,16 +280,23 @@ export class RequestStore {
   }
 
   #changed(object: KubeObject): void {
+    const { name, uid = '' } = object.metadata;
+    if (name === idOf(name)) this.#originals.set(name, uid);
     const record = this.#open(object);
-    if (record === undefined) this.#remove(object.metadata.name);
-    else this.#put(object.metadata.uid ?? '', record);
+    if (record === undefined) this.#remove(idOf(name), uid);
+    else this.#put(name, uid, record);
+  }
+
+  #removed({ metadata: { name, uid } }: KubeObject): void {
+    if (this.#originals.get(name) === uid) this.#originals.delete(name);
+    this.#remove(idOf(name), uid);
   }
 
   /** Returns the record of an object if a gateway signed it and no newer record is known. */
   #open({ metadata, ...object }: KubeObject): AccessRecord | undefined {
     const { uid = '', name } = metadata;
     const status = sealedIn(object['status']);
-    const record = this.#deps.seal.open(uid, name, status);
+    const record = this.#deps.seal.open(uid, idOf(name), status);
     if (record === undefined) {
       if (status.record !== undefined)
         this.#deps.log.warn(
@@ -299,7 +305,7 @@ export class RequestStore {
         );
       return undefined;
     }
-    const newest = this.#revisions.get(uid) ?? 0;
+    const newest = this.#revisions.get(record.id) ?? 0;
     // the signature of an object that is being deleted stays valid, because the object keeps its uid until its
     // finalizers are removed
     if (metadata.deletionTimestamp !== undefined && !isRefused(record)) return undefined;
@@ -311,27 +317,28 @@ export class RequestStore {
     return undefined;
   }
 
-  #put(uid: string, record: AccessRecord): void {
+  #put(name: string, uid: string, record: AccessRecord): void {
     const { id, requester } = record;
-    const newest = this.#revisions.get(uid) ?? 0;
+    const newest = this.#revisions.get(id) ?? 0;
     if (record.revision < newest) return;
-    this.#revisions.set(uid, record.revision);
+    this.#revisions.set(id, record.revision);
     const [oldest] = this.#revisions.keys();
     if (this.#revisions.size > 2 * MAX_REQUESTS && oldest !== undefined) this.#revisions.delete(oldest);
-    this.#known.set(id, { record, uid, checkedMs: this.#deps.monotonicMs() });
+    this.#known.set(id, { record, name, uid, checkedMs: this.#deps.monotonicMs() });
     const ofNode = this.#byNode.get(requester.nodeId) ?? new Set();
     this.#byNode.set(requester.nodeId, ofNode.add(id));
     if (record.state !== 'granted') this.#endAll(id, record);
   }
 
   /**
-   * Removes a record from memory. The record of a denied or revoked request stays for `RENEWAL_MS`, because a gateway
-   * may be moving it to a new object.
+   * Removes the record of a deleted object from memory. The record of a denied or revoked request stays until its end,
+   * and `moveRefused` stores it again.
    */
-  #remove(id: string): void {
+  #remove(id: string, uid: string | undefined): void {
     const known = this.#known.get(id);
-    if (known === undefined) return;
-    if (isRefused(known.record)) setTimeout(() => this.#forget(id, known), RENEWAL_MS).unref();
+    if (known === undefined || known.uid !== uid) return;
+    if (isRefused(known.record) && known.record.expiresMs > this.#deps.unixMs())
+      this.#known.set(id, { ...known, name: '', uid: '' });
     else this.#forget(id, known);
   }
 
@@ -355,9 +362,9 @@ export class RequestStore {
     const old = [...this.#known.values()]
       .filter(({ record }) => record.expiresMs < before)
       .slice(0, MAX_REMOVED);
-    for (const { record, uid } of old)
+    for (const { name, uid } of old)
       client
-        .remove(ACCESS_REQUEST, { name: record.id }, { uid }, signal)
+        .remove(ACCESS_REQUEST, { name }, { uid }, signal)
         .catch((error: unknown) => log.debug({ error: errorText(error) }, 'an old access request stays'));
   }
 }

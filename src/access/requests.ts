@@ -108,7 +108,8 @@ export class AccessRequests implements Elevations {
     const timer = setInterval(() => {
       if (isExpiring) return;
       isExpiring = true;
-      void expiries.write().finally(() => (isExpiring = false));
+      const written = Promise.all([expiries.write(), this.#store.moveRefused()]);
+      void written.finally(() => (isExpiring = false));
     }, deps.expiryMs ?? EXPIRY_MS);
     timer.unref();
     deps.signal.addEventListener('abort', () => clearInterval(timer), { once: true });
