@@ -40,10 +40,12 @@ const KEY_NAME = [
   '[_-]?key(?:[_-](?:base|data))?',
 ].join('');
 /**
- * Returns an expression for up to `count` options. A simple expression would read options with and without a value in
- * `2 ** count` ways. After an option that may have a value, this expression reads a word with a hyphen as the value. It
- * also reads the word as an option if only this can find another secret: the word is an option that may have a value,
- * and the next word has no hyphen.
+ * Returns an expression for up to `count` options. If every option could match with and without a value, the
+ * expression would try `2 ** count` ways. Therefore, if a word with a hyphen follows an option that may have a value,
+ * the expression reads the word only as this value. There is one exception: the word is itself an option that may have
+ * a value, and the word after it has no hyphen. The expression then also reads the word as an option, because the
+ * secret may follow the value of this option.
+ *
  * @param valued options that may have a value in the next word, without the hyphen
  * @param max maximum number of characters of a value, or of an option without the hyphen
  */

@@ -89,7 +89,7 @@ function lastBits(text: string): number {
 }
 
 /**
- * Returns the rules, in order, of which the line contains a word. Reads the line once for all rules.
+ * Returns the rules that have a word in the line, in order. Reads the line once for all rules.
  */
 function rulesFor(line: string): readonly SecretRule[] {
   let found: boolean[] | undefined;
@@ -223,6 +223,8 @@ function replaceLine(line: string, isHidden: IsHidden, work: SecretWork | undefi
 }
 
 /**
+ * Replaces the matches of one rule.
+ *
  * NOTE: Recorded programs choose the text. Text after an option may contain the same option many times. The command is
  * therefore checked before the secret is read. Otherwise, the rest of a word would be read again for each option
  * without a command.

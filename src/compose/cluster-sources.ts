@@ -298,8 +298,8 @@ function versionOf(object: unknown, users: string): string | undefined {
 }
 
 /**
- * Lists objects by label, or reads the objects whose names are configured. For an object in `names` that exists but
- * cannot be read, the result contains the error.
+ * Lists objects by label, or reads the objects whose names are configured. Objects in `names` that do not exist are
+ * ignored. If the API server refuses another object in `names`, the result contains an error for this object.
  *
  * @throws TailcastError if the list cannot be read
  */
@@ -343,8 +343,8 @@ async function readObjects(
 }
 
 /**
- * Reads a list that is too large for one response, page by page. Leaves out objects that are too large. If the objects
- * are too large in total, leaves out the newest objects.
+ * Reads a list that is too large for one response, page by page. For an object that is too large, the result contains
+ * only the metadata and the reason. If the objects are too large in total, this applies to the newest objects.
  */
 async function readPages(
   list: (query: string) => Promise<z.infer<typeof LIST>>,

@@ -110,8 +110,9 @@ export async function readClusterFile(path: string): Promise<ClusterFile> {
 }
 
 /**
- * Returns address and credentials of a cluster's API server. Does not connect. @throws TailcastError if its credentials
- * are unusable
+ * Returns address and credentials of a cluster's API server. Does not connect.
+ *
+ * @throws TailcastError if the credentials are unusable
  */
 export async function createClusterServer(
   spec: ClusterSpec,
@@ -346,7 +347,10 @@ class ClusterManager implements Clusters {
     return { spec, key, entry, apiServer, endpoints, pool, checkedAtMs: -Infinity };
   }
 
-  /** Logs a warning if the gateway's account is not allowed to impersonate, or has additional rights. Never rejects. */
+  /**
+   * Checks the rights of the gateway's account at a kcp server. Logs a warning if the account is not allowed to
+   * impersonate, or has additional rights. Never rejects.
+   */
   async #reviewRights(spec: ClusterSpec, apiServer: ApiServer): Promise<void> {
     const { config, log, signal } = this.#options;
     const client = createApiClient(apiServer, Date.now, ownPrefix(spec));

@@ -34,7 +34,7 @@ import { type DoctorOptions, MIB, type LocalStatus, openStatus } from './doctor.
 /** Free space in the state directory below which the check warns, in bytes; enough for certificates. */
 const STATE_BYTES = 8 * MIB;
 
-/** The checks of `tailcast doctor gateway`, in the order of an installation. */
+/** Returns the checks of `tailcast doctor gateway`, in the order of an installation. */
 export async function gatewayChecks(
   config: GatewayConfig,
   options: DoctorOptions,

@@ -20,7 +20,7 @@ import { type DoctorOptions, MIB, openStatus } from './doctor.ts';
 /** Minimum free space, in bytes. The recorder has the same limit. */
 const MIN_FREE_BYTES = 64 * MIB;
 
-/** The checks of `tailcast doctor recorder`. */
+/** Returns the checks of `tailcast doctor recorder`. */
 export function recorderChecks(config: RecorderConfig, options: DoctorOptions): readonly Check[] {
   const { host, port } = config.listen;
   const tailscale = config.identity === 'tailscale';

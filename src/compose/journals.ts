@@ -53,8 +53,8 @@ function credentialOf(environment: ReadonlyMap<string, string>): string | undefi
 }
 
 /**
- * Returns undefined if journals are disabled. Also returns undefined, and logs a warning, if the default directory is
- * unusable. The gateway then keeps output in memory.
+ * Opens the journals. Returns undefined if journals are disabled. Also returns undefined, and logs a warning, if the
+ * default directory is unusable. The gateway then keeps output in memory.
  *
  * @throws TailcastError `CONFIG_INVALID` if a directory or a key file in the settings is unusable
  */

@@ -43,8 +43,8 @@ export type SessionOutcome =
   | 'refused';
 
 /**
- * Modes of recording, for events about missing output. In the mode `failOpen`, the session continues without a
- * recording.
+ * Modes of recording. If no recorder is available, `failOpen` means that the session or request continues without a
+ * recording. `failClosed` means that the gateway ends the session or rejects the request.
  */
 export type RecordingMode = 'failOpen' | 'failClosed';
 
