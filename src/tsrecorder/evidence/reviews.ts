@@ -73,7 +73,10 @@ export function openReviews(signer: DocumentSigner) {
   return {
     /** Returns all reviews, with recording ids as map keys. @throws TailcastError `STORE_FAILED` */
     all: async (): Promise<ReadonlyMap<string, Review>> => reviewsIn(await documents.all()),
-    /** Adds a change. @returns the new review. @throws TailcastError `USAGE` if the recording has too many changes */
+    /**
+     * Adds a change. @returns the new review. @throws TailcastError `USAGE` if the recording has too many changes,
+     * `RECORDER_BUSY` while the reviews are read for the first time
+     */
     change: write,
     /** Adds a comment and a tag in the name of an alert rule. Repeated calls for the same rule have no effect. */
     async mark(
@@ -104,7 +107,8 @@ export function openReviews(signer: DocumentSigner) {
     change: ReviewChange,
     fixedName?: string,
   ): Promise<Review> {
-    const known = await documents.all();
+    // Marks of rules do not wait, because the number of rules limits them.
+    const known = await (fixedName === undefined ? documents.complete() : documents.all());
     if (fixedName !== undefined && known.has(`${FOLDER}${recording}/${fixedName}`))
       return reviewsIn(known).get(recording) ?? NO_REVIEW;
     const mine = [...known.values()].filter((statement) => statement.recording === recording);

@@ -28,7 +28,6 @@ const STATEMENT = z.strictObject({
   name,
   query,
 });
-type Statement = z.output<typeof STATEMENT>;
 
 /** Schema of the change in a request body. */
 export const SEARCH_CHANGE: z.ZodType<SearchChange> = z.discriminatedUnion('kind', [
@@ -49,17 +48,13 @@ export function openSavedSearches(signer: DocumentSigner) {
     isReplaced: true,
   });
 
-  async function all(): Promise<readonly Statement[]> {
-    const known = await documents.all();
-    return [...known.values()].toSorted((left, right) => left.name.localeCompare(right.name));
-  }
-
   return {
     /**
      * Returns the searches of an owner and the shared searches, sorted by name. @throws TailcastError `STORE_FAILED`
      */
     async of(owner: string): Promise<Pick<SavedSearches, 'personal' | 'shared'>> {
-      const statements = await all();
+      const known = await documents.all();
+      const statements = [...known.values()].toSorted((left, right) => left.name.localeCompare(right.name));
       return {
         personal: statements
           .filter((statement) => statement.owner === owner)
@@ -72,12 +67,13 @@ export function openSavedSearches(signer: DocumentSigner) {
     /**
      * Saves or removes a search.
      *
-     * @throws TailcastError `USAGE` if there are too many searches, `STORE_FAILED`
+     * @throws TailcastError `USAGE` if there are too many searches, `STORE_FAILED`, `RECORDER_BUSY` while the searches
+     *   are read for the first time
      */
     async change(viewer: string, by: string, change: SearchChange): Promise<void> {
-      const statements = await all();
       const owner = change.isShared ? undefined : viewer;
       if (change.kind === 'remove') return documents.remove(documentOf(owner, change.name));
+      const statements = [...(await documents.complete()).values()];
       const owned = statements.filter((statement) => statement.owner === owner);
       const isNew = !owned.some((statement) => statement.name === change.name);
       if (isNew && (owned.length >= MAX_OWNED || statements.length >= MAX_DOCUMENTS))

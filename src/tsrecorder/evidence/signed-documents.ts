@@ -9,6 +9,7 @@ import { randomInt } from 'node:crypto';
 import type { z } from 'zod';
 import { forEachConcurrent } from '../../async/for-each-concurrent.ts';
 import { settledWithin } from '../../async/with-timeout.ts';
+import { TailcastError } from '../../errors.ts';
 import type { DocumentStore } from '../store/document-store.ts';
 import type { PublicKey, SigningKey } from './signing-key.ts';
 import { encodeStatement, readStatementIn, type StatementPurpose } from './statement.ts';
@@ -23,6 +24,8 @@ const MAX_READ = 5000;
 const REFRESH_MS = 30_000;
 /** Maximum wait for a refresh, in milliseconds. After this time, the refresh continues in the background. */
 const MAX_WAIT_MS = 2000;
+/** Maximum wait of a change until all documents were read once, in milliseconds. */
+const MAX_FIRST_WAIT_MS = 10_000;
 
 /** Keys and store of signed documents. */
 export interface DocumentSigner {
@@ -53,6 +56,11 @@ export interface SignedDocuments<T> {
    * @throws TailcastError `STORE_FAILED`
    */
   all(): Promise<ReadonlyMap<string, T>>;
+  /**
+   * Returns the valid documents after all documents were read at least once. Use this function to check limits.
+   * @throws TailcastError `STORE_FAILED`, or `RECORDER_BUSY` if the first read takes too long
+   */
+  complete(): Promise<ReadonlyMap<string, T>>;
   /** Signs and stores a document. If `replaces` is false, the name must be new. @returns the result of `all` */
   write(value: T, replaces: boolean): Promise<ReadonlyMap<string, T>>;
   remove(name: string): Promise<void>;
@@ -68,6 +76,7 @@ export function createSignedDocuments<T extends object>(
   let shown: ReadonlyMap<string, T> = new Map();
   let readAtMs = -Infinity;
   let isComplete = false;
+  let wasComplete = false;
   let reading: Promise<void> | undefined;
 
   async function refresh(): Promise<void> {
@@ -87,21 +96,41 @@ export function createSignedDocuments<T extends object>(
     isComplete = chosen.length === unread.length;
     // Read invalid documents again, because a recorder may replace a forged document.
     if (isComplete) invalid.clear();
+    wasComplete ||= isComplete;
     readAtMs = nowMs();
     shown = new Map(known);
   }
 
+  function read(): Promise<void> {
+    reading ??= refresh().finally(() => {
+      reading = undefined;
+    });
+    reading.catch(() => undefined);
+    return reading;
+  }
+
+  async function readAll(): Promise<void> {
+    while (!wasComplete) await read();
+  }
+
+  async function all(): Promise<ReadonlyMap<string, T>> {
+    const isOld = nowMs() - readAtMs >= REFRESH_MS;
+    if (isOld || !isComplete) {
+      const refreshed = read();
+      if (isOld) await settledWithin(MAX_WAIT_MS, refreshed);
+    }
+    return shown;
+  }
+
   return {
-    async all() {
-      const isOld = nowMs() - readAtMs >= REFRESH_MS;
-      if (isOld || !isComplete) {
-        reading ??= refresh().finally(() => {
-          reading = undefined;
-        });
-        reading.catch(() => undefined);
-        if (isOld) await settledWithin(MAX_WAIT_MS, reading);
-      }
-      return shown;
+    all,
+    async complete() {
+      if (!wasComplete && !(await settledWithin(MAX_FIRST_WAIT_MS, readAll())))
+        throw new TailcastError(
+          'RECORDER_BUSY',
+          `it still reads the documents in ${folder}; try again later`,
+        );
+      return all();
     },
     async write(value, replaces) {
       const name = nameOf(value);

@@ -2,8 +2,9 @@
 import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { forgetReview, openReviews, type Reviews } from '../../../src/tsrecorder/evidence/reviews.ts';
+import { openSavedSearches } from '../../../src/tsrecorder/evidence/saved-searches.ts';
 import { generateSigningKey, keysById } from '../../../src/tsrecorder/evidence/signing-key.ts';
 import { encodeStatement, type StatementPurpose } from '../../../src/tsrecorder/evidence/statement.ts';
 import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
@@ -189,5 +190,35 @@ describe('the mark of a rule', () => {
     await reviews.mark(recordingOf(OTHER_ID, 'alice'), 'shadow', 5);
     expect((await reviews.all()).get(OTHER_ID)?.tags).toEqual(['shadow']);
     expect((await reviews.change(OTHER_ID, 'carol', { kind: 'reviewed' })).reviewed?.by).toBe('carol');
+  });
+});
+
+describe('the limits of changes', () => {
+  it('are checked after all documents were read once, and changes fail if this takes too long', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    onTestFinished(() => void vi.useRealTimers());
+    for (let count = 0; count < 500; count += 1)
+      await putSigned(`${AT}-${count}`, { kind: 'tag', text: `t${count}` });
+    const listed = Promise.withResolvers<void>();
+    const slow = {
+      ...store,
+      listDocuments: async (prefix: string) => {
+        await listed.promise;
+        return store.listDocuments(prefix);
+      },
+    };
+    const signer = { store: slow, key: KEY, trusted: TRUSTED, nowMs: () => nowMs };
+    const reviews = openReviews(signer);
+    const searches = openSavedSearches(signer);
+    const save = { kind: 'save', name: 'n', query: 'q', isShared: false } as const;
+    const changes = [
+      reviews.change(ID, 'c', { kind: 'reviewed' }),
+      searches.change('carol', 'carol', save),
+    ].map((change) => expect(change).rejects.toMatchObject({ code: 'RECORDER_BUSY' }));
+    await vi.advanceTimersByTimeAsync(10_000);
+    await Promise.all(changes);
+    listed.resolve();
+    await expect(reviews.change(ID, 'c', { kind: 'reviewed' })).rejects.toThrow('at most 500');
+    await searches.change('carol', 'carol', save);
   });
 });
