@@ -156,7 +156,7 @@ describe('WebSocket sessions', () => {
 });
 
 describe('SPDY sessions', () => {
-  /** the client opens the streams error (1), stdin (3) and stdout (5), and the server accepts them */
+  /** The client opens the streams error (1), stdin (3) and stdout (5), and the server accepts the streams. */
   async function opened(session: Session) {
     const client = createSpdyPeer();
     const server = createSpdyPeer();

@@ -26,8 +26,9 @@ export interface RecorderDeps {
   /** Returns the addresses of the recorders for a session. Default: the addresses in the grants. */
   readonly findRecorders?: (recording: NamedRecorders, signal: AbortSignal) => Promise<readonly string[]>;
   /**
-   * Sends an API request event to a recorder. Throws if no recorder stores the event and the policy requires
-   * it.
+   * Sends an API request event to a recorder.
+   *
+   * @throws an error if no recorder stores the event and the policy requires the event
    */
   recordApiRequest(record: {
     readonly admission: Admission;
@@ -160,8 +161,9 @@ export function beginRecording(
 }
 
 /**
- * Sends the API request event of an upgrade to a recorder. Resolves when the event is stored, or at once if the policy
- * asks for no event. The caller may await the promise late or never: its rejection is handled here.
+ * Sends the API request event of an upgrade to a recorder. Resolves when the event is stored, or immediately if the
+ * policy requires no event. A rejection of the promise is handled here, so the caller may await the promise late or
+ * never.
  */
 export function recordEvent(
   record: RecorderDeps['recordApiRequest'],

@@ -199,7 +199,8 @@ export function createUpgradeHandler(deps: UpgradeDeps): UpgradeHandler {
     } finally {
       leave?.();
       account.close();
-      // A client that left frees its place only now, so that each user has a limited number of pending events.
+      // The slot of a disconnected client is released only now, so that each user has a limited number of pending
+      // events.
       await attempt.event?.catch(() => undefined);
       counted?.place?.leave();
     }

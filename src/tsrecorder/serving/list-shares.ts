@@ -9,13 +9,14 @@ import type { CatalogQuery } from '../library/catalog-query.ts';
 import type { Catalog, CatalogPage } from '../library/catalog.ts';
 import type { Scope } from '../library/scope.ts';
 
-/** Limits of concurrent lists. An indexed list is fast and has many viewers, so the queue is long. */
+/** Limits of concurrent lists. Many viewers request lists, and a list from the index is fast, so the queue is long. */
 const LIMITS = { maxActive: 4, maxActivePerOwner: 2, maxWaiting: 256 };
 /**
- * Number of recordings that the lists of one viewer may read without a match: at once, and in addition every second.
- * Reading 5000 recordings takes up to 1.5 s.
+ * Number of recordings that do not match the filters and that the lists of one viewer may read at once. Reading 5000
+ * recordings takes up to 1.5 s.
  */
 const MAX_UNMATCHED = 100_000;
+/** Number of such recordings that the lists of one viewer may read per second after that. */
 const UNMATCHED_PER_SECOND = 1000;
 
 /** Creates a limited version of `catalog.list`. @param monotonicMs returns milliseconds of a monotonic clock */
