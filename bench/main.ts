@@ -1,6 +1,7 @@
 /**
- * Compares the gateway with other proxies in the same run, and writes `bench/results.md` and the picture in the README.
- * A quick run writes both files to `node_modules/.cache/tailcast`.
+ * Compares the gateway with other proxies in the same run, and writes `bench/results.json` and `bench/results.md`. A
+ * quick run writes both files to `node_modules/.cache/tailcast`. A run of named cases writes files only with
+ * `--update`.
  *
  *   npm run bench [-- case… --quick]
  *
@@ -12,9 +13,11 @@
  * Options:
  * - `--profile=<directory>`: writes CPU profiles
  * - `--update`: merges the named cases into the last results
- * - `--before=<checkout>`: also runs gateway and recorder of another checkout (needs `npm ci` there); writes no results
+ * - `--before=<checkout>`: also runs gateway and recorder of another checkout (needs `npm ci` there)
  * - `--peers=tailcast,go`: runs only these peers, and with `--before` also their counterparts
  * - `--node=<flag>`: passes a flag to Node.js in the gateways
+ *
+ * Runs with `--before`, `--peers` or `--node` write no files.
  *
  * Each process (upstream, proxies, recorder, load) is separate and uses loopback. Absolute numbers change over time on
  * a shared machine, so the results are ratios of medians over interleaved rounds. Results are written after all cases
@@ -65,7 +68,7 @@ const folderOf = (option: string): string | undefined => {
 };
 const profiles = folderOf('profile');
 const before = folderOf('before');
-/** Proxies to measure; undefined: all of them. With `--before`, their versions of the earlier checkout also run. */
+/** Names of the proxies to measure; undefined: all proxies. With `--before`, their counterparts also run. */
 const only = args
   .find((arg) => arg.startsWith('--peers='))
   ?.slice('--peers='.length)

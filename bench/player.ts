@@ -4,7 +4,7 @@
  *   npm run bench:player [-- --gigabytes=1 --recordings=100000 --keep]
  *
  * Uses one recording of the given size, and a list of the given length. Prints progress and a table with the goals, and
- * exits with 1 if a goal is missed. Removes the archives.
+ * exits with 1 if a goal is missed. Removes the archives afterwards, unless `--keep` is given.
  */
 import {
   closeSync,

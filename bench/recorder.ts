@@ -120,7 +120,7 @@ async function measureFlood(seconds: number): Promise<RecorderSample> {
   });
 }
 
-/** Quiet sessions only. */
+/** Runs the quiet sessions and measures the delay of acknowledgements. */
 async function measureIdle(seconds: number): Promise<IdleSample> {
   return inFolder(async (folder) => {
     await using recorder = await startRecorder(folder);

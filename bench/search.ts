@@ -490,7 +490,10 @@ class Live {
   }
 }
 
-/** @returns the number of sessions in the index */
+/**
+ * Measures queries while the index grows, and the delay until a search finds new output of a running session.
+ * @returns the number of sessions in the index
+ */
 async function whileIndexing(from: number): Promise<number> {
   const live = new Live();
   await using building = build(from, () => [live.recording], live);

@@ -9,7 +9,7 @@ export interface Output {
   subscribe(sink: Writable): () => void;
   /** Resolves after the last chunk was written, or after an error. */
   readonly done: Promise<void>;
-  /** Delivered bytes. */
+  /** Number of delivered bytes. */
   readonly deliveredBytes: number;
   /** True if a slow subscriber pauses the source. */
   readonly held: boolean;

@@ -14,7 +14,7 @@ export class PodController {
   readonly #events: ClusterEvents;
   readonly #now: () => Date;
 
-  /** @param runtime returns the runtime; it is a function because the runtime needs this controller as well */
+  /** @param runtime returns the runtime; a function, because the runtime is created after this controller */
   constructor(store: Store, runtime: () => PodRuntime, events: ClusterEvents, now: () => Date) {
     this.#store = store;
     this.#runtime = runtime;

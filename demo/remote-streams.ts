@@ -2,7 +2,7 @@ import type { Readable, Writable } from 'node:stream';
 import type { StatusToSend } from '../src/wire/remotecommand/exit-status.ts';
 import { createResizeParser, type TerminalSize } from '../src/wire/remotecommand/resize.ts';
 
-/** Streams that an exec or attach request asks for. */
+/** Streams that an exec or attach request enables. */
 export interface StreamOptions {
   readonly stdin: boolean;
   readonly stdout: boolean;
@@ -13,8 +13,8 @@ export interface StreamOptions {
 /** The client of an exec or attach session, for all protocols. */
 export interface RemoteStreams {
   /**
-   * Input from the client; ends when the client closes it. Clients cannot close their input with version 1 of the
-   * channel protocol. Over WebSocket, they can close their input only with version 5.
+   * Input from the client. The stream ends when the client closes its input. With version 1 of the channel protocol,
+   * clients cannot close their input. Over WebSocket, only version 5 lets clients close their input.
    */
   readonly stdin: Readable | undefined;
   readonly stdout: Writable | undefined;

@@ -154,7 +154,7 @@ export function requireResource(group: string, plural: string): Resource {
   return found;
 }
 
-/** `v1` or `apps/v1`. */
+/** Returns the `apiVersion` of a resource, such as `v1` or `apps/v1`. */
 export function apiVersionOf({
   group,
   version,

@@ -43,7 +43,10 @@ const TOKEN_BYTES = 32;
 /** Fields of `demo.json` that identify a running demo. */
 const NOTE = z.object({ recorder: z.string(), process: z.string() });
 
-/** Runs until `signal` aborts. Prints one line for each step, and then three commands for the user. */
+/**
+ * Runs until `signal` aborts. Prints one line for each step. Then prints the path of the kubeconfig, the address of the
+ * player, and example commands.
+ */
 export async function runDemo(config: DemoConfig, context: CommandContext): Promise<void> {
   const stack = new CleanUp();
   try {

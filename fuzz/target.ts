@@ -43,7 +43,7 @@ function show(value: unknown): string {
 /** Returns a short name if the error is a rejection of the input; undefined if it is a crash. */
 export type Refusal = (error: unknown) => string | undefined;
 
-/** Runs `read`; returns the name of a rejection, and rethrows any other error. */
+/** Runs `read`, and returns its value or the name of a rejection. Rethrows any other error. */
 export function attempt<Value>(
   read: () => Value,
   refusal: Refusal,

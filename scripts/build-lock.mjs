@@ -14,7 +14,7 @@ import { join } from 'node:path';
 
 const LOOK_MS = 100;
 const SAY_AFTER_MS = 1000;
-/** Error codes of a rename to a folder that exists already. Windows has more. */
+/** Error codes of a rename to a folder that exists already. Windows reports additional codes. */
 const TAKEN = ['EEXIST', 'ENOTEMPTY', ...(process.platform === 'win32' ? ['EPERM', 'EACCES', 'EBUSY'] : [])];
 
 /**

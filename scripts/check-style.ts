@@ -15,7 +15,7 @@ import { MAX_CELL_WORDS, MAX_SOURCE_LINE, MAX_TABLE_ROW, STYLE_RULES } from './s
 const BASELINE = join(ROOT, 'scripts/style-baseline.json');
 /** Maximum number of violations that are printed for a folder. */
 const MAX_SHOWN = 30;
-/** Pages that `npm run docs:generate` writes from strings of the source. The strings have their own baseline. */
+/** Pages that `npm run docs:generate` writes from strings of the source. The strings are checked in the source. */
 const GENERATED = /^docs\/(?:config|errors|metrics)\.md$/;
 
 export interface Violation {
@@ -80,8 +80,8 @@ function tableViolations(file: string, source: string): readonly Violation[] {
 }
 
 /**
- * Matches a line that contains only a regular expression. Such a line may be long, because a regular expression is
- * hard to read in pieces.
+ * Matches a line that contains only a regular expression. Such a line may exceed the limit, because a regular
+ * expression in several pieces is hard to read.
  */
 const UNDIVIDED = /^\s*(?:\/[^/*].*\/[a-z]*|String\.raw`.*`)\W*$/;
 const FIXTURE = /^\s*(?:\w+ \w+ = |\+ |\[|\.\.\.)?(['"`]).*\1[^'"`]*$/;
@@ -117,8 +117,8 @@ function lineViolations(file: string, source: string): readonly Violation[] {
 }
 
 /**
- * Returns the name under which the baseline counts a file: the path of a page, or the first two or three folders of a
- * source file.
+ * Returns the unit to which the baseline adds the violations of a file: the page itself, or the folder of a source file
+ * (at most the first two or three folders of its path). All ADRs are one unit.
  */
 export function unitOf(file: string): string {
   const parts = file.split('/');

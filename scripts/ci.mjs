@@ -1,11 +1,12 @@
 // Runs every check and a fixed list of test suites, and prints a summary. The last lines contain one line for each
-// failed or flaky test, and the numbers of flaky, passed, failed and skipped tests. The exit code is not zero if a test
+// failed or flaky test, and the numbers of flaky, passed, failed and skipped tests. The exit code is 1 if a test
 // failed, a step failed or took too long, or no test of a suite passed.
 //
 // `node scripts/ci.mjs` runs the checks for each change. It takes about 55 minutes if the peer programs are cached, and
 // longer otherwise.
 //
-// `node scripts/ci.mjs --nightly` runs everything else: all suites with real peers, faults, mutants, evidence and fuzzing.
+// `node scripts/ci.mjs --nightly` runs all suites with real peers, and longer runs of faults, mutants, evidence and
+// fuzzing.
 import { spawn } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -14,7 +15,10 @@ import { fileURLToPath } from 'node:url';
 import { readTestReport } from './test-report.mjs';
 
 const MINUTE = 60_000;
-/** Maximum number of characters that are kept of a step's output. The script reads the last line of this text. */
+/**
+ * Maximum number of characters of a step's output that the script keeps. The script searches this text for the line
+ * with the numbers of tests.
+ */
 const KEPT_OUTPUT = 64 * 1024;
 const SHOWN_FAILURES = 40;
 /**
@@ -22,7 +26,10 @@ const SHOWN_FAILURES = 40;
  * until its time limit.
  */
 const MAX_FAILURES = 10;
-/** Minutes after which all steps are ended, so that the summary is printed before CI ends the script after 90 minutes. */
+/**
+ * Minutes after which the script ends all steps, so that it prints the summary before CI ends the script after 90
+ * minutes.
+ */
 const TOTAL_MINUTES = 80;
 const isNightly = process.argv.includes('--nightly');
 const deadline = isNightly ? Infinity : Date.now() + TOTAL_MINUTES * MINUTE;
@@ -59,7 +66,7 @@ const REAL_SUITES = [
   'kubectl',
   'operator',
 ];
-/** Minutes after which the suite `load` starts no further combinations of test parameters. */
+/** Minutes after which the suite `load` starts no further cells (combinations of test parameters). */
 process.env['REAL_LOAD_MINUTES'] ??= isNightly ? '60' : '3';
 /**
  * Tested versions of kubectl and API servers. `all`: each kubectl with each API server. `ends`: only the oldest and the

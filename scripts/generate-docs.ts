@@ -1,5 +1,5 @@
 /**
- * Generates the pages of errors, settings and metrics from the code.
+ * Generates the pages of errors, settings, metrics and demonstrated attacks from the code.
  *
  *   npm run docs:generate
  */

@@ -1,5 +1,5 @@
 // Describes the content of an image: `node scripts/shipped-packages.mjs <directory>` writes an SBOM (CycloneDX) and a
-// file with the text of every licence. Both files contain the production dependencies and the packages that are bundled
+// file with the text of every licence. Both files cover the production dependencies and the packages that are bundled
 // into the player. The script fails if a package has no licence, or a licence that requires more than attribution.
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';

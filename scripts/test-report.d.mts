@@ -1,4 +1,4 @@
-/** What vitest writes with `--reporter=json`. */
+/** Summarises the JSON report of vitest (`--reporter=json`), see `test-report.mjs`. */
 export function readTestReport(report: unknown): {
   readonly passed: number;
   readonly failed: number;

@@ -8,8 +8,8 @@ const LOAD_TIMEOUT_MS = 90_000;
 const UNTIL_STOPPED_MS = 80_000;
 
 /**
- * Constant load of about half the capacity of one process. A higher load is not needed: the result is the maximum
- * latency of a keystroke, not the throughput. Each LIST response is read at 10 MB/s, in twenty pieces per second. After
+ * Constant load of about half the capacity of one process. A higher load is not needed, because the result is the
+ * latency of keystrokes, not the throughput. Each LIST response is read at 10 MB/s, in twenty pieces per second. After
  * each POST, the connection pauses.
  */
 const beside = ({ quick }: Scale): LoadPlan => ({

@@ -66,7 +66,7 @@ function wordFor(figure: ComparedFigure, { verdict }: Comparison): string {
 /** If the upper bound of an interval exceeds the ratio by more than this factor, the report omits the interval. */
 const WIDE = 10;
 
-/** `1.14x [1.02–1.27] faster` */
+/** Returns the comparison as text, such as `1.14x [1.02–1.27] faster`. */
 export function inWords(figure: ComparedFigure, comparison: Comparison): string {
   if (comparison.high > WIDE * comparison.ratio)
     return `${comparison.ratio.toFixed(2)}x ${wordFor(figure, comparison)}`;

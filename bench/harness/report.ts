@@ -6,7 +6,7 @@ import { GOALS, judge, verdictWord } from './goals.ts';
 
 type Column = readonly [head: string, cell: (row: Row) => string];
 
-/** Columns of a case's table. Columns without results are omitted. */
+/** Returns the table of a case. Columns without results are omitted. */
 export function tableOf(result: CaseResult): { readonly head: readonly string[]; readonly rows: string[][] } {
   const direct = result.rows.find(({ peer }) => peer === 'direct');
   const go = result.rows.find(({ peer }) => peer === 'go');
@@ -37,7 +37,7 @@ export function tableOf(result: CaseResult): { readonly head: readonly string[];
   };
 }
 
-/** A table for the terminal. */
+/** Returns the table of a case for the terminal. */
 export function printable(result: CaseResult): string {
   const { head, rows } = tableOf(result);
   const widths = head.map((_, index) => Math.max(...[head, ...rows].map((row) => (row[index] ?? '').length)));
@@ -69,7 +69,7 @@ function comparisonLine({ peer, against, figures }: PeerComparison): string {
   return `${peer} against ${against}: ${each.join(', ')}`;
 }
 
-/** The comparisons as a table; empty without comparable results. */
+/** Returns the comparisons as a table, or an empty text if no results can be compared. */
 function comparisonTable(result: CaseResult): string {
   const comparisons = comparisonsOf(result);
   const present = COMPARED.filter((name) =>
@@ -86,7 +86,7 @@ function comparisonTable(result: CaseResult): string {
   return `\n${markdownTable(['', ...present.map((name) => FIGURES[name])], rows)}\n`;
 }
 
-/** The complete run as Markdown. */
+/** Returns the results of a run as Markdown. */
 export function markdown(results: RunResults): string {
   const versions = Object.entries(results.versions).map(([name, version]) => `${name} ${version}`);
   const missing = Object.entries(results.missing).map(([name, why]) => `- ${name}: ${why}`);
@@ -160,7 +160,7 @@ function ratio(value: Spread | undefined, base: Spread | undefined): string {
   return `${(value.median / base.median).toFixed(2)}x`;
 }
 
-/** A benchmark on a shared machine is precise to three digits at most. */
+/** Formats a value with few digits, because a benchmark on a shared machine is not precise. */
 export function figure(value: number): string {
   if (value >= 100) return Math.round(value).toLocaleString('en-US');
   return value >= 10 ? value.toFixed(1) : value.toFixed(2);

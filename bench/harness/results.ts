@@ -27,7 +27,7 @@ export interface CaseResult {
   readonly unit: Unit;
   readonly rounds: number;
   readonly constantLoad: boolean;
-  /** Unit of `memoryKb`. */
+  /** Kind of connection by which `memoryKb` was divided, such as `watch`. */
   readonly memoryOf?: string;
   readonly rows: readonly Row[];
 }
@@ -48,7 +48,7 @@ export type ComparedFigure = (typeof COMPARED)[number];
 
 export interface Row {
   readonly peer: PeerName;
-  /** In `unit.rate`. */
+  /** Rate, in the unit `unit.rate`. */
   readonly rate: Spread;
   /** CPU time in the unit `unit.cpu`; undefined for the direct connection. */
   readonly cpu?: Spread;

@@ -5,7 +5,7 @@ export interface Spread {
   readonly highest: number;
 }
 
-/** Undefined without values. */
+/** Returns the spread of the values, or undefined without values. */
 export function spreadOf(values: readonly (number | undefined)[]): Spread | undefined {
   const sorted = values
     .filter((value) => value !== undefined && Number.isFinite(value))

@@ -6,7 +6,7 @@ export interface Usage {
   /** Sum of user and system CPU time of all threads. */
   readonly cpuSeconds: number;
   readonly rssBytes: number;
-  /** Since `resetPeak`. */
+  /** Peak of the resident memory since `resetPeak`. */
   readonly peakRssBytes: number;
 }
 

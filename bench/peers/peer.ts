@@ -10,7 +10,7 @@ export type PeerName =
   /** Direct connection from the load generator to the upstream server: the highest possible rate. */
   | 'direct'
   | 'tailcast'
-  /** With `enforceRecorder`. */
+  /** tailcast with a recorder and `enforceRecorder`. */
   | 'tailcast-recorded'
   /** tailcast in the setup of the peer `reference`: connections start with a PROXY header and have no TLS. */
   | 'tailcast-plain-recorded'

@@ -3,13 +3,13 @@ export type Content = 'json' | 'ascii' | 'utf8' | 'binary';
 
 /** Size of one response of `GET /small`. */
 export const SMALL_BYTES = 2048;
-/** One block; longer content repeats it. */
+/** Size of one block. Longer content repeats the block. */
 export const BLOCK_BYTES = 1024 * 1024;
-/** A LIST of 50 MiB. */
+/** Number of blocks in a LIST response of 50 MiB. */
 export const LIST_BLOCKS = 50;
 /** Size of one POST body. */
 export const POST_BYTES = 1024 * 1024;
-/** One event of a watch. */
+/** Size of one event of a watch. */
 export const EVENT_BYTES = 500;
 
 /** Returns the block for a kind of content. Each call returns the same bytes. */
@@ -44,12 +44,12 @@ const LINES = {
     `${random() & 1023} ms\n`,
 } as const satisfies Record<Exclude<Content, 'binary'>, (index: number, random: () => number) => string>;
 
-/** `GET /small`. */
+/** Returns the response body of `GET /small`. */
 export function createSmall(): Buffer {
   return createBlock('json').subarray(0, SMALL_BYTES);
 }
 
-/** Marsaglia's xorshift: the same numbers in every process. */
+/** Returns a random generator (Marsaglia's xorshift) that yields the same numbers in every process. */
 function createRandom(seed: number): () => number {
   let state = 0x9e37_79b9 ^ seed;
   return () => {

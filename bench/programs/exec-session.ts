@@ -12,7 +12,7 @@ import {
   unmaskPiece,
 } from '../../src/wire/websocket/frame.ts';
 
-/** The streams error, stdin, stdout, and resize or stderr. */
+/** Number of streams: error, stdin, stdout, and either resize or stderr. */
 const STREAMS = 4;
 /** RST_STREAM status CANCEL in the draft of SPDY 3.1. */
 const CANCEL = 5;
@@ -21,7 +21,7 @@ const WEBSOCKET_GUID = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
 /** A session as a program in the container sees it. */
 export interface Session {
   readonly socket: Duplex;
-  /** The frame that carries `bytes` as output. */
+  /** Returns the frame that carries `bytes` as output. */
   frame(bytes: Uint8Array): Uint8Array;
   onInput: (bytes: Uint8Array) => void;
   /** Sends the exit status and closes the session. */
