@@ -24,18 +24,23 @@ export interface RedactedBody {
   readonly unread?: string;
 }
 
-/** Kind of an environment value. An interpreter can run a word as a command, but not a number. */
-type Literal = 'number' | 'word' | 'command';
+/**
+ * Kind of an environment value. An interpreter can run a word as a command, but not a number. `none`: there is no
+ * value, or the event contains its source.
+ */
+type Literal = 'none' | 'number' | 'word' | 'command';
 
 /** Facts about the redacted parts of a body. */
 interface Findings {
   /** Reason why the event may hide a command; undefined if it hides none. */
   unread: string | undefined;
   readonly work: SecretWork;
-  /**
-   * Kind of each literal environment value, by name; undefined if the values are unknown. The event omits the values.
-   */
-  literals: ReadonlyMap<string, Literal> | undefined;
+  /** Kind of each environment value in the current container, by name. The event omits literal values. */
+  literals: ReadonlyMap<string, Literal>;
+  /** True if the current container may have a command and environment values that it does not contain. */
+  isPartial: boolean;
+  /** True if the containers of the body are merged with stored containers or with other operations. */
+  readonly isMerged: boolean;
 }
 
 /** Units of work for each value, container and patch operation of a body. */
@@ -68,7 +73,10 @@ export function redactBody(
     spend(work, 2 * colons * VALUE_UNITS);
     const json: unknown = JSON.parse(text);
     if (countMembers(json, work) !== colons) return { body: NOTHING, unread: 'a member is repeated' };
-    return Array.isArray(json) ? redactPatch(json, shape, work) : redactObject(json, shape, work);
+    if (Array.isArray(json)) return redactPatch(json, shape, work);
+    // existing ephemeral containers cannot be changed, so a patch contains complete ones
+    const isMerged = info.verb === 'patch' && info.subresource !== 'ephemeralcontainers';
+    return redactObject(json, shape, work, isMerged);
   } catch (error) {
     if (error instanceof TooManySecretsError) return { body: NOTHING, unread: error.message };
     // The parser throws for invalid JSON and for JSON that is nested too deeply.
@@ -76,16 +84,20 @@ export function redactBody(
   }
 }
 
-function redactObject(json: unknown, shape: Shape, work: SecretWork): RedactedBody {
-  const findings: Findings = { unread: undefined, work, literals: new Map() };
+function noFindings(work: SecretWork): Findings {
+  return { unread: undefined, work, literals: new Map(), isPartial: false, isMerged: false };
+}
+
+function redactObject(json: unknown, shape: Shape, work: SecretWork, isMerged: boolean): RedactedBody {
+  const findings: Findings = { ...noFindings(work), isMerged };
   return redacted(keep(json, shape, findings), findings);
 }
 
 function redactPatch(operations: readonly unknown[], shape: Shape, work: SecretWork): RedactedBody {
   if (operations.some((item) => hidesValue(item, shape)))
     return { body: NOTHING, unread: 'it is a JSON patch that copies or moves a value' };
-  const literals = operations.some(writesEnvironment) ? undefined : new Map<string, Literal>();
-  const findings: Findings = { unread: undefined, work, literals };
+  const isMerged = operations.some(writesEnvironment);
+  const findings: Findings = { ...noFindings(work), isPartial: true, isMerged };
   const kept = redacted(
     operations.map((item) => keepOperation(item, shape, findings)),
     findings,
@@ -151,11 +163,12 @@ function keep(json: unknown, shape: Shape | undefined, findings: Findings): unkn
   if (shape.fields['args'] !== 'words' || Array.isArray(json))
     return mapMembers(json, (name, value) => keep(value, memberOf(shape, name), findings));
   const container = { ...json };
-  const before = findings.literals;
+  const { literals, isPartial } = findings;
   findings.literals = literalsOf(container, findings.work);
+  findings.isPartial = findings.isMerged;
   const words = keepContainer(container, findings);
   const kept = mapMembers(json, (name, value) => words[name] ?? keep(value, memberOf(shape, name), findings));
-  findings.literals = before;
+  Object.assign(findings, { literals, isPartial });
   return kept;
 }
 
@@ -175,7 +188,8 @@ function keepContainer(
   const complete = isWords(args) ? [...words, ...args] : words;
   // without a command, the image determines the program
   const run = complete.slice(words.length > before.length ? before.length : 0);
-  const shown = shownWords(complete, findings, run);
+  const isProgramKnown = !findings.isPartial || (isWords(command) && command.length > 0);
+  const shown = shownWords(complete, findings, run, isProgramKnown);
   return {
     ...(isWords(command) ? { command: shown.slice(before.length, words.length) } : {}),
     ...(isWords(args) ? { args: shown.slice(words.length) } : {}),
@@ -271,9 +285,14 @@ function wordsOf(value: unknown, findings: Findings): unknown {
   return isWords(value) ? shownWords(value, findings) : REDACTED;
 }
 
-/** @param run the program and its arguments */
-function shownWords(words: readonly string[], findings: Findings, run = words): readonly string[] {
-  const isInterpreted = run.some((word) => isInterpreter(word, findings.work));
+/** @param run the program, if it is known, and its arguments */
+function shownWords(
+  words: readonly string[],
+  findings: Findings,
+  run = words,
+  isProgramKnown = !findings.isPartial,
+): readonly string[] {
+  const isInterpreted = !isProgramKnown || run.some((word) => isInterpreter(word, findings.work));
   const shown = showWords(words, findings.work, isInterpreted);
   if (shown.hidesCommand) findings.unread ??= HIDDEN_COMMAND;
   for (const [at, word] of run.entries())
@@ -287,7 +306,7 @@ function shownWords(words: readonly string[], findings: Findings, run = words): 
  */
 function hiddenVariable(
   word: string,
-  { literals }: Findings,
+  { literals, isPartial }: Findings,
   isProgram: boolean,
   isInterpreted: boolean,
 ): string | undefined {
@@ -297,9 +316,9 @@ function hiddenVariable(
     if (close < 0) return undefined;
     if (word[at + 1] === '(') {
       const name = word.slice(at + 2, close);
-      const literal = literals === undefined ? 'command' : literals.get(name);
+      const literal = literals.get(name) ?? (isPartial ? 'command' : 'none');
       const isCommand = literal === 'command' || (literal === 'word' && isInterpreted);
-      if (isCommand || (literal !== undefined && isProgram)) {
+      if (isCommand || (literal !== 'none' && isProgram)) {
         const shown = /^[\w.-]{1,63}$/.test(name) ? `$(${name})` : 'a variable';
         return `the environment value of ${shown} in its commands may contain a command; ${VARIABLE_ADVICE}`;
       }
@@ -309,44 +328,52 @@ function hiddenVariable(
   return undefined;
 }
 
-const VARIABLE_ADVICE = 'write the value in the command instead of the variable';
+const VARIABLE_ADVICE =
+  'write the value in the command instead of the variable, or $$(…) for a command substitution of a shell';
 
-/** Returns the kinds of the literal environment values of a container by name. */
+/** Returns the kinds of the environment values of a container by name. Omits names without a value. */
 function literalsOf(
   { env }: Readonly<Record<string, unknown>>,
   work: SecretWork,
 ): ReadonlyMap<string, Literal> {
   const literals = new Map<string, Literal>();
-  const items: readonly unknown[] = Array.isArray(env) ? env : [];
-  for (const item of items) {
-    if (typeof item !== 'object' || item === null) continue;
-    const name: unknown = Reflect.get(item, 'name');
-    const value: unknown = Reflect.get(item, 'value');
+  for (const item of Array.isArray(env) ? env : []) {
+    const name = valueAt(item, 'name');
+    const value = valueAt(item, 'value');
     if (!isString(name)) continue;
-    const annotation = annotationKindOf(item);
-    if (annotation === undefined && (!isString(value) || value === '')) continue;
-    const text = isString(value) ? value : '';
-    spend(work, text.length);
-    // if the name is repeated, any of its values may be used
-    literals.set(name, literals.has(name) ? 'command' : (annotation ?? kindOf(text)));
+    if (isString(value)) spend(work, value.length);
+    for (const kind of [kindOfSource(item), isString(value) ? kindOf(value) : undefined]) {
+      const before = literals.get(name) ?? 'none';
+      // if the name is repeated, any of its values may be used
+      if (kind !== undefined)
+        literals.set(name, before === 'none' ? kind : kind === 'none' ? before : 'command');
+    }
   }
   return literals;
 }
 
 /**
- * Returns the kind of a variable whose value comes from an annotation, because events contain no values of annotations.
- * Returns undefined for other variables. The completion index of a Job is one word. Any other annotation may be a
- * command.
+ * Returns the kind of a variable whose value comes from another object or field; undefined for other variables. Events
+ * contain no values of annotations. The completion index of a Job is one word. Any other annotation may be a command.
  */
-function annotationKindOf(item: object): Literal | undefined {
-  let path: unknown = item;
-  for (const name of ['valueFrom', 'fieldRef', 'fieldPath'])
-    path = typeof path === 'object' && path !== null ? Reflect.get(path, name) : undefined;
-  if (!isString(path) || !path.startsWith('metadata.annotations')) return undefined;
+function kindOfSource(item: unknown): Literal | undefined {
+  const source = valueAt(item, 'valueFrom');
+  if (typeof source !== 'object' || source === null) return undefined;
+  const field = valueAt(source, 'fieldRef');
+  if (field === undefined) return 'none';
+  const path = valueAt(field, 'fieldPath');
+  // a patch without a path may keep the path of an annotation
+  if (!isString(path)) return 'command';
+  if (!path.startsWith('metadata.annotations')) return 'none';
   return path.includes('batch.kubernetes.io/job-completion-index') ? 'word' : 'command';
 }
 
+function valueAt(object: unknown, name: string): unknown {
+  return typeof object === 'object' && object !== null ? Reflect.get(object, name) : undefined;
+}
+
 function kindOf(value: string): Literal {
+  if (value === '') return 'none';
   if (/^\d{1,9}$/.test(value)) return 'number';
   return mayBeCommand(value, false) ? 'command' : 'word';
 }

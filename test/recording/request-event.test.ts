@@ -452,21 +452,56 @@ describe('the body of an event', () => {
     const { unread } = redactBody(info, utf8(JSON.stringify({ spec: { containers: [container] } })), false);
     expect(unread).toBe(
       `the environment value of ${shown} in its commands may contain a command; ` +
-        'write the value in the command instead of the variable',
+        'write the value in the command instead of the variable, or $$(…) for a command substitution of a shell',
     );
   });
 
-  it('of a JSON patch that writes an environment and refers to it may hide a command', () => {
-    const info = parseRequestInfo('PATCH', parseTarget('/api/v1/namespaces/n/pods/p'));
-    const unread = (path: string): string | undefined => {
-      const patch = [
-        { op: 'add', path, value: { name: 'RUN', value: '/data/run' } },
-        { op: 'add', path: '/spec/containers/0/command', value: ['app', '$(RUN)'] },
-      ];
-      return redactBody(info, utf8(JSON.stringify(patch)), false).unread;
-    };
-    expect(unread('/spec/containers/0/env/-')).toContain('may contain a command');
-    expect(unread('/metadata/labels')).toBeUndefined();
+  const run = (env?: unknown): unknown => ({ name: 'a', args: ['app', '$(RUN)'], ...(env ? { env } : {}) });
+  const containers = (...items: readonly unknown[]): unknown => ({ spec: { containers: items } });
+  const add = (path: string, value: unknown): unknown => ({ op: 'add', path, value });
+  it.each([
+    ['its command', containers({ name: 'a', command: ['sh', '-c', '$(RUN)'] }), true],
+    ['its arguments', containers(run()), true],
+    ['its probe', containers({ name: 'a', livenessProbe: { exec: { command: ['$(RUN)'] } } }), true],
+    ['its only container', { spec: { container: run() } }, true],
+    ['its arguments, and a name without a value', containers(run([{ name: 'RUN' }])), true],
+    ['its arguments, and a removed value', containers(run([{ name: 'RUN', value: null }])), true],
+    ['its arguments, and another container', containers(run(), run(environment('8080'))), true],
+    ['its arguments, and a number', containers(run(environment('8080'))), false],
+    ['its arguments, and no text', containers(run(environment(''))), false],
+    ['its arguments, and a field', containers(run(field('metadata.name'))), false],
+    ['escaped arguments', containers({ name: 'a', args: ['sh', '-c', '$$(RUN)'] }), false],
+    ['a list of arguments', [add('/spec/containers/0/args', ['app', '$(RUN)'])], true],
+    ['an argument', [add('/spec/containers/0/args/-', '--run=$(RUN)')], true],
+    ['a complete container', [add('/spec/containers/-', run())], false],
+    [
+      'a container, and its variable',
+      [add('/spec/containers/0', run()), add('/spec/containers/0/env', environment('8080'))],
+      true,
+    ],
+  ])('of a patch of %s may hide a command in a stored variable', (_what, patch, isHidden) => {
+    const info = parseRequestInfo('PATCH', parseTarget('/apis/example.com/v1/namespaces/n/apps/a'));
+    const { unread } = redactBody(info, utf8(JSON.stringify(patch)), false);
+    expect(unread).toEqual(isHidden ? expect.stringContaining('the environment value of $(RUN)') : undefined);
+  });
+
+  it.each([
+    ['arguments', containers({ name: 'a', image: 'app', args: ['--password', 'reboot'] }), true],
+    ['a list of arguments', [add('/spec/containers/0/args', ['--password', 'reboot'])], true],
+    ['an argument', [add('/spec/containers/0/args/-', '--password=reboot')], true],
+    ['arguments without secrets', containers({ name: 'a', args: ['--port', '80'] }), false],
+    ['a command', containers({ name: 'a', command: ['app'], args: ['--password', 'reboot'] }), false],
+    ['a complete container', [add('/spec/containers/-', { args: ['--password', 'reboot'] })], false],
+  ])('of a patch of %s may hide a command of a stored interpreter', (_what, patch, isHidden) => {
+    const info = parseRequestInfo('PATCH', parseTarget('/apis/example.com/v1/namespaces/n/apps/a'));
+    const { unread } = redactBody(info, utf8(JSON.stringify(patch)), false);
+    expect(unread).toEqual(isHidden ? expect.stringContaining('looks like a secret') : undefined);
+  });
+
+  it('of a patch that adds an ephemeral container contains the complete container', () => {
+    const target = parseTarget('/api/v1/namespaces/n/pods/p/ephemeralcontainers');
+    const body = utf8(JSON.stringify({ spec: { ephemeralContainers: [run()] } }));
+    expect(redactBody(parseRequestInfo('PATCH', target), body, false).unread).toBeUndefined();
   });
 
   it.each([
