@@ -122,7 +122,7 @@ describe('a hostile writer of the shared bucket', () => {
         trustReason: expect.stringMatching(/signed/) as unknown,
       },
     ]);
-    // The alert TailcastSessionsUntrusted reads this metric
+    // The alert TailcastSessionsUntrusted reads this metric.
     expect(await registry.getSingleMetricAsString('tailcast_recorder_untrusted_sessions')).toMatch(/ 1$/m);
   });
 
