@@ -41,7 +41,7 @@ export interface BuildOptions {
 }
 
 /** Minimum number of bytes of the cast between two keyframes. A seek usually plays at most about this many bytes. */
-const FRAME_EVERY_BYTES = 512 * 1024;
+const FRAME_EVERY_BYTES = 256 * 1024;
 /** Maximum size of all keyframes, as a fraction of the cast that was played so far. */
 const MAX_FRAME_SHARE = 1 / 4;
 /**

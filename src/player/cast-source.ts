@@ -3,7 +3,7 @@
  * lines.
  */
 import { readCastStart, type CastStart } from '../screen/cast-reader.ts';
-import { PIECE_BYTES, type CastBytes } from '../screen/cast-lines.ts';
+import { HEAD_BYTES, type CastBytes } from '../screen/cast-lines.ts';
 import { WireError } from '../wire/wire-error.ts';
 import { answerOf, castAddress, liveAddress } from './archive.ts';
 import { failureOf } from './archive-error.ts';
@@ -29,7 +29,7 @@ export async function openCast(
   isGrowing = false,
 ): Promise<OpenCast> {
   const address = castAddress(id, { watched: true });
-  const { bytes: first, total } = await readRange(ask, address, 0, PIECE_BYTES, signal);
+  const { bytes: first, total } = await readRange(ask, address, 0, HEAD_BYTES, signal);
   let head = first;
   let end = head.indexOf(LINE_FEED);
   if (end < 0 && head.length < total) {

@@ -1,4 +1,4 @@
-/** Reads the lines of a cast from any offset, one piece ahead of the caller. */
+/** Reads the lines of a cast from any offset. From the second piece on, reads one piece ahead of the caller. */
 
 /** The bytes of a cast. */
 export interface CastBytes {
@@ -9,15 +9,22 @@ export interface CastBytes {
   read(start: number, end: number, signal: AbortSignal): Promise<Uint8Array>;
 }
 
-/** Number of bytes per read. A seek reads up to this many bytes more than it needs. */
-export const PIECE_BYTES = 256 * 1024;
+/** Number of bytes of the first read from the start of the cast. It is small, because the first screen waits for it. */
+export const HEAD_BYTES = 64 * 1024;
+/** Number of bytes per read. */
+const PIECE_BYTES = 256 * 1024;
+/** Maximum number of bytes of the first read of a seek, so that most seeks send one request. */
+const MAX_FIRST_BYTES = 2 * PIECE_BYTES;
 /** Maximum length of a line, in characters. Longer lines are truncated, so they count as damaged. */
 const MAX_LINE_LENGTH = 64 * 1024 * 1024;
 
 export type CastLines = ReturnType<typeof readCastLines>;
 
-/** @param offset start of a line. */
-export function readCastLines(cast: CastBytes, offset: number) {
+/**
+ * @param offset start of a line
+ * @param firstEnd preferred end of the first read
+ */
+export function readCastLines(cast: CastBytes, offset: number, firstEnd = 0) {
   const stopped = new AbortController();
   const decoder = new TextDecoder();
   let at = offset;
@@ -28,8 +35,7 @@ export function readCastLines(cast: CastBytes, offset: number) {
   function fetchNext(): typeof ahead {
     if (at >= cast.bytes) return undefined;
     const start = at;
-    // the first read ends at the same offset as the read of the header, because that range may be cached
-    at = Math.min(cast.bytes, at < PIECE_BYTES ? PIECE_BYTES : at + PIECE_BYTES);
+    at = Math.min(cast.bytes, endOf(start));
     const bytes = cast.read(start, at, stopped.signal);
     // `next` reports the error; without this handler, the error of a piece that is never used would be an unhandled
     // rejection
@@ -37,8 +43,16 @@ export function readCastLines(cast: CastBytes, offset: number) {
     return { start, bytes };
   }
 
+  function endOf(start: number): number {
+    // this read ends at the same offset as the read of the header, whose bytes are in memory
+    if (start < HEAD_BYTES) return HEAD_BYTES;
+    const isPreferred = start === offset && firstEnd > start && firstEnd - start <= MAX_FIRST_BYTES;
+    return isPreferred ? firstEnd : start + PIECE_BYTES;
+  }
+
   async function next(): Promise<readonly string[] | undefined> {
-    const waiting = ahead ?? fetchNext();
+    ahead ??= fetchNext();
+    const waiting = ahead;
     if (waiting === undefined) {
       if (cast.isGrowing === true) return undefined;
       const last = rest + decoder.decode();
@@ -56,14 +70,15 @@ export function readCastLines(cast: CastBytes, offset: number) {
       ahead = undefined;
       throw error;
     }
-    ahead = fetchNext();
+    // a seek often ends in its first piece
+    ahead = waiting.start === offset ? undefined : fetchNext();
     const lines = (rest + decoder.decode(piece, { stream: true })).split('\n');
     rest = (lines.pop() ?? '').slice(0, MAX_LINE_LENGTH);
     return lines;
   }
 
   return {
-    /** Starts reading ahead. */
+    /** Reads one piece ahead. */
     start(): void {
       ahead ??= fetchNext();
     },

@@ -141,9 +141,9 @@ export class Playback {
     this.#position = target;
     this.#quietSince = target;
     this.#ended = false;
-    this.#options.onChange();
     this.#seeks += 1;
     this.#lastSeek = mine;
+    this.#options.onChange();
     return this.#enqueue(async () => {
       try {
         if (this.#request !== mine) return;
@@ -173,6 +173,7 @@ export class Playback {
     // stop the clock while events before the current position are not shown yet
     if (!this.#playing || this.#working > 0) return;
     this.#position = this.#passed(Math.min(seconds, MAX_TICK_SECONDS));
+    this.#cursor.lines.start();
     const mine = this.#request;
     void this.#enqueue(async () => {
       if (this.#request !== mine) return;
@@ -208,9 +209,10 @@ export class Playback {
     return this.#request;
   }
 
-  #openCursor(offset: number, seconds: number): Cursor {
+  /** @param end expected end of the first read: the next keyframe */
+  #openCursor(offset: number, seconds: number, end?: number): Cursor {
     const { cast, start } = this.#options;
-    const lines = readCastLines(cast, offset);
+    const lines = readCastLines(cast, offset, end);
     const read = createCastReader(start, seconds);
     return { lines, read, batch: [], taken: 0, next: undefined, isOver: false, seconds };
   }
@@ -310,7 +312,8 @@ export class Playback {
     const isContinued =
       this.#cursor.seconds <= target && (frame === undefined || frame.at <= this.#cursor.seconds);
     if (isContinued) return;
-    const cursor = this.#openCursor(frame?.offset ?? headerBytes, frame?.at ?? 0);
+    const { offset, at } = frame ?? { offset: headerBytes, at: 0 };
+    const cursor = this.#openCursor(offset, at, this.#frames[index + 1]?.offset);
     let screen: string | undefined;
     try {
       // read cast and keyframe concurrently

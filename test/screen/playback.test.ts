@@ -127,6 +127,25 @@ describe('a playback', () => {
     expect(text()).toBe('from the frame three'.slice(0, 20));
   });
 
+  it('reads the bytes between two keyframes with one request', async () => {
+    const first = `[1,"o","${'y'.repeat(1000)}"]\n`.repeat(100);
+    const second = `${`[2,"o","${'x'.repeat(1000)}"]\n`.repeat(300)}[3,"o","next"]\n`;
+    const { playback, text, reads } = open(`${first}${second}[4,"o","end"]\n`, { seconds: 4 });
+    const offset = HEADER.length + first.length;
+    const size = { columns: 20, rows: 4 };
+    const next = offset + second.length;
+    playback.useFrames(
+      [
+        { at: 1, offset, ...size },
+        { at: 3, offset: next, ...size },
+      ],
+      4,
+    );
+    await playback.seek(2);
+    expect(text()).toContain('xxxx');
+    expect(reads()).toBe(1);
+  });
+
   it('stops where a recording costs too much to render, says where, and begins again from a keyframe', async () => {
     const costly = Array.from({ length: 400 }, (_, at) => [at + 1, 'o', '\x1b#8'.repeat(2000)]);
     const events = [[0.5, 'r', '1000x500'], ...costly, [500, 'o', '\x1b[H\x1b[2Jend']];
