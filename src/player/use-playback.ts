@@ -1,5 +1,5 @@
 /** Hook that creates the terminal and the playback of a recording, and loads its play index. */
-import { useContext, useEffect, useRef, useState } from 'preact/hooks';
+import { useContext, useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { Playback, type PlaybackState } from '../screen/playback.ts';
 import { GROWING_STEP_BYTES, type PlayIndex } from '../screen/play-index.ts';
 import { createTerminal } from '../screen/terminal.ts';
@@ -68,7 +68,8 @@ export function usePlayback(element: HTMLElement | null, options: PlayedOptions)
   const first = useRef({ startAt, autoPlay });
   const setView = useDisplayed(fit, highlighted);
 
-  useEffect(() => {
+  // a normal effect would wait until the browser has painted the page without a screen
+  useLayoutEffect(() => {
     if (element === null) return undefined;
     const gone = new AbortController();
     const stop = (): void => gone.abort();
@@ -102,12 +103,14 @@ export function usePlayback(element: HTMLElement | null, options: PlayedOptions)
       if (isGrowing) await useFramesSoFar(ask, opened, id, made, gone.signal);
       if (gone.signal.aborted) return;
       setPlayback(made);
-      void made.seek(first.current.startAt ?? 0);
+      const seeking = made.seek(first.current.startAt ?? 0);
       if (first.current.autoPlay) made.play();
       if (isGrowing) {
         await growWith(opened, made, gone.signal);
         return;
       }
+      // only a seek to a later position needs the index
+      if (first.current.startAt === undefined) await seeking;
       await followIndex(ask, id, gone.signal, setProgress, (found) => {
         made.useFrames(found.frames, found.seconds);
         setIndex(found);
@@ -127,7 +130,10 @@ export function usePlayback(element: HTMLElement | null, options: PlayedOptions)
   return { playback, previewed, state, index, progress };
 }
 
-/** Draws the screen and shows the state in each animation frame that follows a change. */
+/**
+ * Draws the screen and shows the state in each animation frame that follows a change. Draws the last screen of a seek
+ * immediately, so that the next frame contains it.
+ */
 export function createDrawing<State>(
   playback: { readonly isSeeking: boolean; readonly state: State },
   draw: () => void,
@@ -136,10 +142,19 @@ export function createDrawing<State>(
   let isShown = false;
   let isDrawn = false;
   let sinceDrawn = 0;
+  let wasSeeking = false;
+  const drawNow = (): void => {
+    isDrawn = true;
+    sinceDrawn = 0;
+    draw();
+  };
   return {
     change() {
       isShown = false;
       isDrawn = false;
+      const hasArrived = wasSeeking && !playback.isSeeking;
+      wasSeeking = playback.isSeeking;
+      if (hasArrived) drawNow();
     },
     /** @param seconds time since the previous frame */
     frame(seconds) {
@@ -148,9 +163,7 @@ export function createDrawing<State>(
       isShown = true;
       // draw rarely during a seek, because each drawing delays the seek
       if (isDrawn || (playback.isSeeking && sinceDrawn < SEEK_DRAW_SECONDS)) return;
-      isDrawn = true;
-      sinceDrawn = 0;
-      draw();
+      drawNow();
     },
   };
 }

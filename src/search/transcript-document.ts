@@ -38,7 +38,8 @@ export const STRINGS_TEXT = 'Text in control strings, such as window titles';
 
 /** Returns the notice about characters that never became visible. */
 export function hiddenText(characters: number): string {
-  const count = characters.toLocaleString('en-US');
+  // `toLocaleString` would load the locale data of the browser while the first screen is drawn
+  const count = String(characters).replaceAll(/\B(?=(?:\d{3})+$)/g, ',');
   return characters === 1
     ? '1 character was written but never visible'
     : `${count} characters were written but never visible`;

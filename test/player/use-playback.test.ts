@@ -19,10 +19,12 @@ it('during a seek, the page shows each new position and draws 4 screens per seco
   expect(drawn).toBe(2);
   drawing.change();
   drawing.frame(0.0625);
-  // without a new change, the page draws the last screen of the seek
+  // the page draws the last screen of the seek before the next frame
   playback.isSeeking = false;
+  drawing.change();
+  expect(drawn).toBe(3);
   drawing.frame(0.0625);
   drawing.frame(0.0625);
-  expect(shown).toHaveLength(9);
+  expect(shown).toHaveLength(10);
   expect(drawn).toBe(3);
 });
