@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { brotliCompressSync } from 'node:zlib';
 import { build, defineConfig, type Plugin } from 'vite';
 
+const START = 'start';
 const OFFLINE_MODULE = 'virtual:offline-page';
 
 /** Writes a compressed copy of each file that the page loads at its start. The offline page is loaded only by exports. */
@@ -104,10 +105,28 @@ async function buildOfflinePage(): Promise<string> {
   ].join('\n');
 }
 
+/** Adds the script with the first requests to the page. It runs as soon as it is loaded, before the style sheet is. */
+function startScript(): Plugin {
+  return {
+    name: 'start-script',
+    transformIndexHtml: {
+      order: 'post',
+      handler(_html, { filename, bundle }) {
+        const start = Object.values(bundle ?? {}).find(
+          (file) => file.type === 'chunk' && file.name === START,
+        );
+        if (start === undefined || !filename.endsWith('index.html')) return [];
+        const attrs = { type: 'module', async: true, crossorigin: true, src: `./${start.fileName}` };
+        return [{ tag: 'script', attrs, injectTo: 'head-prepend' }];
+      },
+    },
+  };
+}
+
 export default defineConfig({
   root: 'src/player',
   base: './',
-  plugins: [offlinePage(), compressed()],
+  plugins: [offlinePage(), startScript(), compressed()],
   build: {
     outDir: '../../dist/player',
     emptyOutDir: true,
@@ -115,7 +134,11 @@ export default defineConfig({
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
     rollupOptions: {
-      input: ['src/player/index.html', 'src/player/access.html'],
+      input: {
+        index: 'src/player/index.html',
+        access: 'src/player/access.html',
+        [START]: 'src/player/start.ts',
+      },
       checks: { pluginTimings: false },
     },
   },

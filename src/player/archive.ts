@@ -1,8 +1,13 @@
-/**
- * Client of the recorder's read API (see `src/tsrecorder/serving/api.ts`). URLs are relative, because a server may
- * serve the page below any path.
- */
-
+/** Client of the recorder's read API (see `src/tsrecorder/serving/api.ts`). */
+import {
+  bytesAt,
+  EMPTY_FILTER,
+  JSON_HEADERS,
+  listAddress,
+  PAGE_SIZE,
+  recordingAddress,
+  type Filter,
+} from './addresses.ts';
 import { decodeRecording, type ListedRecording } from '../wire/recorder-api/recording.ts';
 import { TRANSCRIPT_VERSION, type TranscriptDocument } from '../search/transcript-document.ts';
 import { isPlayIndex, type PlayIndex, type PlayIndexPending } from '../screen/play-index.ts';
@@ -51,33 +56,6 @@ export interface SearchIndexState {
   readonly problem?: string;
 }
 
-/** Filter of the list. An empty field matches all recordings. */
-export interface Filter {
-  readonly text: string;
-  readonly user: string;
-  readonly cluster: string;
-  readonly namespace: string;
-  readonly pod: string;
-  readonly state: string;
-  readonly from: string;
-  readonly to: string;
-}
-
-/** Filter that matches all recordings. */
-export const EMPTY_FILTER: Filter = {
-  text: '',
-  user: '',
-  cluster: '',
-  namespace: '',
-  pod: '',
-  state: '',
-  from: '',
-  to: '',
-};
-/** Number of recordings in the first page of the list. Later pages are larger. */
-const PAGE_SIZE = 50;
-const NEXT_SIZE = 200;
-
 /** Returns one page of recordings, newest first. Throws an `Error` with the recorder's message. */
 export async function listRecordings(
   ask: Ask,
@@ -86,11 +64,7 @@ export async function listRecordings(
   signal: AbortSignal,
   sort?: ListSort,
 ): Promise<Page> {
-  const query = new URLSearchParams({ limit: String(cursor === undefined ? PAGE_SIZE : NEXT_SIZE) });
-  for (const [name, value] of Object.entries(filterQuery(filter))) query.set(name, value);
-  if (cursor !== undefined) query.set('cursor', cursor);
-  if (sort !== undefined) query.set('sort', sort);
-  const page = await readJson(ask, `api/v1/recordings?${query}`, signal);
+  const page = await readJson(ask, listAddress(filter, cursor, sort), signal);
   if (!isPage(page)) throw new Error('The response of the recorder is not a list of recordings.');
   return page;
 }
@@ -167,7 +141,7 @@ export async function readHits(
   signal: AbortSignal,
 ): Promise<{ readonly hits: readonly Hit[]; readonly more: boolean }> {
   const asked = new URLSearchParams({ q: query, limit: String(MAX_HITS), view: '1' });
-  const body = await readJson(ask, `${pathOf(id)}/search?${asked}`, signal);
+  const body = await readJson(ask, bytesAt(id, `search?${asked}`), signal);
   if (!hasHits(body)) throw new Error('The response of the recorder cannot be read.');
   return body;
 }
@@ -194,14 +168,9 @@ function isFacetValue(value: unknown): value is FacetValue {
 }
 
 export async function readRecording(ask: Ask, id: string, signal: AbortSignal): Promise<ListedRecording> {
-  const recording = decodeRecording(await readJson(ask, `${pathOf(id)}?view=1`, signal));
+  const recording = decodeRecording(await readJson(ask, recordingAddress(id), signal));
   if (recording === undefined) throw new Error('The response of the recorder is not a recording.');
   return recording;
-}
-
-/** URL of the asciicast file. `watched` is true for playback in the page, and false for a download. */
-export function castAddress(id: string, options: { readonly watched: boolean }): string {
-  return `${pathOf(id)}/cast${options.watched ? '?view=1' : ''}`;
 }
 
 /** Returns the play index of a recording, or the progress of its build; undefined if the recorder offers no index. */
@@ -210,7 +179,7 @@ export async function readPlayIndex(
   id: string,
   signal: AbortSignal,
 ): Promise<PlayIndex | PlayIndexPending | undefined> {
-  return readBuilt(ask, `${pathOf(id)}/playback?view=1`, signal, isPlayIndex);
+  return readBuilt(ask, bytesAt(id, 'playback?view=1'), signal, isPlayIndex);
 }
 
 /**
@@ -247,7 +216,7 @@ function isThumbnail(value: unknown): value is ThumbnailRows {
 
 /** Returns the screen content at the keyframe with this index. */
 export async function readFrame(ask: Ask, id: string, index: number, signal: AbortSignal): Promise<string> {
-  const screen = await readJson(ask, `${pathOf(id)}/playback?view=1&frame=${index}`, signal);
+  const screen = await readJson(ask, bytesAt(id, `playback?view=1&frame=${index}`), signal);
   if (typeof screen !== 'string') throw new Error('The response of the recorder is not a screen.');
   return screen;
 }
@@ -260,7 +229,7 @@ export async function readTranscript(
   id: string,
   signal: AbortSignal,
 ): Promise<TranscriptDocument | PlayIndexPending | undefined> {
-  return readBuilt(ask, `${pathOf(id)}/transcript?view=1`, signal, isTranscript);
+  return readBuilt(ask, bytesAt(id, 'transcript?view=1'), signal, isTranscript);
 }
 
 function isTranscript(body: unknown): body is TranscriptDocument {
@@ -279,17 +248,17 @@ export interface ShownReview extends Review {
 }
 
 export async function readReview(ask: Ask, id: string, signal: AbortSignal): Promise<ShownReview> {
-  return shownReview(await readJson(ask, `${pathOf(id)}/review?view=1`, signal));
+  return shownReview(await readJson(ask, bytesAt(id, 'review?view=1'), signal));
 }
 
 /** Changes the review of a recording. @returns the changed review */
 export async function changeReview(ask: Ask, id: string, change: ReviewChange): Promise<ShownReview> {
-  return shownReview(await postJson(ask, `${pathOf(id)}/review`, change));
+  return shownReview(await postJson(ask, bytesAt(id, 'review'), change));
 }
 
 async function postJson(ask: Ask, path: string, body: unknown): Promise<unknown> {
   const { signal } = new AbortController();
-  const headers = { accept: 'application/json', 'content-type': 'application/json' };
+  const headers = { ...JSON_HEADERS, 'content-type': 'application/json' };
   const response = await ask(path, { signal, headers, method: 'POST', body: JSON.stringify(body) }).catch(
     (error: unknown) => {
       throw new Error('The recorder cannot be reached.', { cause: error });
@@ -333,48 +302,12 @@ function isShownReview(body: unknown): body is ShownReview {
   );
 }
 
-/** URL of a document that belongs to a recording. */
-export function bytesAt(id: string, name: string): string {
-  return `${pathOf(id)}/${name}`;
-}
-
-function pathOf(id: string): string {
-  return `api/v1/recordings/${encodeURIComponent(id)}`;
-}
-
-/** URL of the live view of a running session. */
-export function liveAddress(id: string): string {
-  const url = new URL(`${pathOf(id)}/live`, document.baseURI);
-  url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
-  return url.href;
-}
-
-/** Converts the filter to query parameters. Days are converted to timestamps in the viewer's time zone. */
-export function filterQuery(filter: Filter): Record<string, string> {
-  const query: Record<string, string> = {};
-  for (const name of ['text', 'user', 'cluster', 'namespace', 'pod', 'state'] as const) {
-    const value = filter[name].trim();
-    if (value !== '') query[name] = value;
-  }
-  const from = startOfDay(filter.from, 0);
-  const to = startOfDay(filter.to, 1);
-  if (from !== undefined) query['from'] = from;
-  if (to !== undefined) query['to'] = to;
-  return query;
-}
-
 function isPage(value: unknown): value is Page {
   return (
     isRecord(value) &&
     Array.isArray(value['recordings']) &&
     value['recordings'].every((entry) => decodeRecording(entry) !== undefined)
   );
-}
-
-function startOfDay(day: string, daysLater: number): string | undefined {
-  const match = /^(\d{4})-(\d{2})-(\d{2})$/.exec(day);
-  if (match === null) return undefined;
-  return new Date(Number(match[1]), Number(match[2]) - 1, Number(match[3]) + daysLater).toISOString();
 }
 
 export async function readJson(ask: Ask, path: string, signal: AbortSignal): Promise<unknown> {
@@ -390,7 +323,7 @@ export async function answerOf(
   ask: Ask,
   path: string,
   signal: AbortSignal,
-  headers: Readonly<Record<string, string>> = { accept: 'application/json' },
+  headers: Readonly<Record<string, string>> = JSON_HEADERS,
 ): Promise<Response> {
   try {
     return await ask(path, { signal, headers });

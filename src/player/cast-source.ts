@@ -5,7 +5,8 @@
 import { readCastStart, type CastStart } from '../screen/cast-reader.ts';
 import { HEAD_BYTES, type CastBytes } from '../screen/cast-lines.ts';
 import { WireError } from '../wire/wire-error.ts';
-import { answerOf, castAddress, liveAddress } from './archive.ts';
+import { castAddress, liveAddress, rangeHeaders } from './addresses.ts';
+import { answerOf } from './archive.ts';
 import { failureOf } from './archive-error.ts';
 import type { Ask } from './recorder-context.ts';
 
@@ -68,8 +69,7 @@ async function readRange(
   end: number,
   signal: AbortSignal,
 ): Promise<{ readonly bytes: Uint8Array; readonly total: number }> {
-  const headers = { range: `bytes=${start}-${end - 1}` };
-  const response = await answerOf(ask, address, signal, headers);
+  const response = await answerOf(ask, address, signal, rangeHeaders(start, end));
   // the recording is still empty or does not exist yet
   if (response.status === 416) return { bytes: new Uint8Array(), total: 0 };
   if (!response.ok) throw await failureOf(response);

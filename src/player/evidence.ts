@@ -7,7 +7,8 @@ import type { CheckedEvidence } from '../wire/recorder-api/checked-evidence.ts';
 import { hasFields, isRecord, isTexts, mayHaveFields } from '../wire/is-record.ts';
 import { decodeRecording, type ListedRecording } from '../wire/recorder-api/recording.ts';
 import type { Trust } from '../wire/recorder-api/recording-status.ts';
-import { bytesAt, readJson } from './archive.ts';
+import { bytesAt } from './addresses.ts';
+import { readJson } from './archive.ts';
 import type { Ask } from './recorder-context.ts';
 
 /** Evidence about a recording. */

@@ -4,7 +4,7 @@
 import type { JSX, TargetedInputEvent } from 'preact';
 import { useRef } from 'preact/hooks';
 import { RECORDING_STATES } from '../wire/recorder-api/recording-status.ts';
-import { EMPTY_FILTER, type Filter } from './archive.ts';
+import { EMPTY_FILTER, type Filter } from './addresses.ts';
 import type { KnownNames } from './query-edit.ts';
 import { formatRoute, goTo } from './route.ts';
 

@@ -1,9 +1,16 @@
 /**
- * First requests of a view. The requests are sent as soon as the script of the page starts, so that the recorder
+ * First requests of a view. A small script sends them before the script of the page has arrived, so that the recorder
  * responds while the browser loads and renders the view.
  */
-import { listRecordings, readRecording } from './archive.ts';
-import { openCast } from './cast-source.ts';
+import { HEAD_BYTES } from '../screen/cast-lines.ts';
+import {
+  bytesAt,
+  castAddress,
+  JSON_HEADERS,
+  listAddress,
+  rangeHeaders,
+  recordingAddress,
+} from './addresses.ts';
 import type { Ask } from './recorder-context.ts';
 import type { Route } from './route.ts';
 
@@ -16,62 +23,62 @@ export interface FirstRequests {
    * sends no requests.
    */
   readonly askFirst: (route: Route, isHidden: boolean) => void;
-  /**
-   * Sends a request. If an equal first request was sent, returns its response instead; each such response is used once.
-   */
+  /** Sends a request. Uses each response to a first request once instead. */
   readonly ask: Ask;
+}
+
+interface First {
+  readonly response: Promise<Response>;
+  readonly gone: AbortController;
+  /** True if the response is still correct when the view reads it. */
+  readonly isUsable: (response: Response) => boolean;
 }
 
 /** @param send sends a request */
 export function createFirstRequests(send: Ask): FirstRequests {
-  const unused = new Map<string, { readonly response: Promise<Response>; readonly gone: AbortController }>();
-  const keyOf = (...[path, { headers }]: Parameters<Ask>): string => JSON.stringify([path, headers]);
-  const { signal } = new AbortController();
-  /** Requests the cast of a completed session. Another recording may grow until the view needs the cast. */
-  const askCast = async (id: string, description: Response): Promise<Response> => {
-    // the view reports the error
-    const found = await readRecording(async () => description.clone(), id, signal).catch(() => undefined);
-    if (found?.state === 'completed') void openCast(sendFirst, id, signal);
-    return description;
-  };
-  const sendFirst = (
+  const unused = new Map<string, First>();
+  const askOnce = (
     path: string,
-    options: Parameters<Ask>[1],
-    prepare?: (response: Response) => Promise<Response>,
-  ): Promise<never> => {
-    const key = keyOf(path, options);
+    headers: Readonly<Record<string, string>>,
+    isUsable: First['isUsable'] = () => true,
+  ): void => {
+    const key = JSON.stringify([path, headers]);
     const gone = new AbortController();
-    const response = send(path, { ...options, signal: gone.signal }).then(prepare);
+    const response = send(path, { headers, signal: gone.signal });
     // the view reports the error
-    response.catch(() => undefined);
-    const first = { response, gone };
+    response.then((found) => isUsable(found) || gone.abort()).catch(() => undefined);
+    const first = { response, gone, isUsable };
     unused.set(key, first);
-    // discard an unused response, because a later view needs a current response
+    // a later view needs a current response
     setTimeout(() => {
       if (unused.get(key) !== first) return;
       unused.delete(key);
       gone.abort();
     }, UNUSED_MS);
-    // only the view reads the response
-    return new Promise(() => undefined);
   };
   return {
-    ask(path, options) {
-      const key = keyOf(path, options);
+    async ask(path, options) {
+      const key = JSON.stringify([path, options.headers]);
       const first = unused.get(key);
       if (first === undefined) return send(path, options);
       unused.delete(key);
       options.signal.addEventListener('abort', () => first.gone.abort());
-      return first.response;
+      const response = await first.response;
+      return first.isUsable(response) ? response : send(path, options);
     },
     askFirst(route, isHidden) {
-      if (route.view === 'list' && route.query === '' && !isHidden) {
-        const { filter, sort } = route;
-        void listRecordings(sendFirst, filter, undefined, signal, sort === 'newest' ? undefined : sort);
-      }
+      if (route.view === 'list' && route.query === '' && !isHidden)
+        askOnce(listAddress(route.filter, undefined, route.sort), JSON_HEADERS);
       if (route.view !== 'recording') return;
-      const { id } = route;
-      void readRecording((...request) => sendFirst(...request, (found) => askCast(id, found)), id, signal);
+      const { id, at } = route;
+      askOnce(recordingAddress(id), JSON_HEADERS);
+      askOnce(castAddress(id, { watched: true }), rangeHeaders(0, HEAD_BYTES), isFinished);
+      if (at !== undefined) askOnce(bytesAt(id, 'playback?view=1'), JSON_HEADERS);
     },
   };
+}
+
+/** True for the cast of a finished session: only such a cast has an ETag. Another cast may grow until the view uses it. */
+function isFinished({ headers }: Response): boolean {
+  return headers.has('etag');
 }

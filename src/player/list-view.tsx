@@ -1,6 +1,7 @@
 import type { JSX, RefObject } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
-import { EMPTY_FILTER, type Filter, type Listed } from './archive.ts';
+import { EMPTY_FILTER, type Filter } from './addresses.ts';
+import type { Listed } from './archive.ts';
 import { EmptySearch, EmptyStore } from './empty-list.tsx';
 import { FacetRow } from './facet-row.tsx';
 import { FilterForm } from './filter-form.tsx';

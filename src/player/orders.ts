@@ -1,7 +1,8 @@
 /** Requests of the page that control running sessions. */
 import type { OrderAction } from '../wire/recorder-api/session-order.ts';
 import { isRecord } from '../wire/is-record.ts';
-import { bytesAt, readJson } from './archive.ts';
+import { bytesAt } from './addresses.ts';
+import { readJson } from './archive.ts';
 import { failureOf } from './archive-error.ts';
 import type { Ask } from './recorder-context.ts';
 

@@ -6,7 +6,7 @@ import { ageText, viewRequestText } from './format.ts';
 import { Icon, type IconShape } from './icon.tsx';
 import { formatRoute } from './route.ts';
 import { ScriptError } from './script-error.ts';
-import { EMPTY_FILTER } from './archive.ts';
+import { EMPTY_FILTER } from './addresses.ts';
 
 export interface RecorderProblemProps {
   readonly problem: Error;

@@ -1,7 +1,7 @@
 /** Functions of the page for queries: parse a query, add and remove terms, complete the input. Pure. */
 import { CHOICES, KEYS, parseQuery, printQuery, QueryError, type Query, type Term } from '../search/query.ts';
 import { withoutPart } from '../search/nearest-query.ts';
-import { EMPTY_FILTER, filterQuery, type Filter } from './archive.ts';
+import { EMPTY_FILTER, filterQuery, type Filter } from './addresses.ts';
 
 /** Input of the search field: a valid query, or a problem. */
 export type ReadQuery =

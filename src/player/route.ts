@@ -2,7 +2,7 @@
  * Addresses of the page: `#/` is the list with its query or filter, `#/r/<id>` is a recording, `#/compare` shows two
  * recordings, and `#/live` shows the running sessions. Pure.
  */
-import { EMPTY_FILTER, type Filter } from './archive.ts';
+import { EMPTY_FILTER, type Filter } from './addresses.ts';
 import type { ListSort } from '../search/search-index.ts';
 
 export type Route =

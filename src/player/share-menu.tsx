@@ -4,7 +4,7 @@ import type { JSX } from 'preact';
 import { useContext, useEffect, useState } from 'preact/hooks';
 import { clockText, parseClock } from '../screen/clock-text.ts';
 import { recordingFileName, type ListedRecording } from '../wire/recorder-api/recording.ts';
-import { castAddress } from './archive.ts';
+import { castAddress } from './addresses.ts';
 import { clipRecording } from './clip-recording.ts';
 import { Drop } from './drop.tsx';
 import { Icon } from './icon.tsx';

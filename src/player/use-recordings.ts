@@ -4,14 +4,8 @@
  */
 import { BoundedMap } from '../bounded-map.ts';
 import { useContext, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
-import {
-  listRecordings,
-  searchPage,
-  type Filter,
-  type Listed,
-  type Page,
-  type SearchIndexState,
-} from './archive.ts';
+import type { Filter } from './addresses.ts';
+import { listRecordings, searchPage, type Listed, type Page, type SearchIndexState } from './archive.ts';
 import type { ListSort } from '../search/search-index.ts';
 import { Recorder, type Ask } from './recorder-context.ts';
 

@@ -1,5 +1,6 @@
 import { afterEach, expect, it, vi } from 'vitest';
-import { EMPTY_FILTER, listRecordings, readRecording } from '../../src/player/archive.ts';
+import { EMPTY_FILTER } from '../../src/player/addresses.ts';
+import { listRecordings, readPlayIndex, readRecording } from '../../src/player/archive.ts';
 import { openCast } from '../../src/player/cast-source.ts';
 import { createFirstRequests } from '../../src/player/first-requests.ts';
 import type { Ask } from '../../src/player/recorder-context.ts';
@@ -18,11 +19,14 @@ const RECORDING = {
   destination: { node: 'cluster', nodeId: 'n2' },
 };
 const CAST = '{"version":2,"width":80,"height":24}\n';
+/** Only the cast of a finished session has an ETag. */
+const FINISHED = { headers: { etag: '"1"' } };
 
 afterEach(() => vi.useRealTimers());
 
 function answer(path: string): Response {
-  if (path.includes('/cast')) return new Response(CAST);
+  if (path.includes('/cast')) return new Response(CAST, FINISHED);
+  if (path.includes('/playback')) return Response.json({ progress: 0 });
   return Response.json(path.includes('?limit') ? { recordings: [RECORDING] } : RECORDING);
 }
 
@@ -31,6 +35,7 @@ it.each([
   '#/?sort=newest',
   '#/?sort=longest&user=bob',
   '#/r/n1_2026-01-02T03:04:05Z',
+  '#/r/n1_2026-01-02T03:04:05Z?t=5',
   '#/?q=x',
   '#/live',
 ])('the first requests of %s are sent at once, and the view uses each response once', async (hash) => {
@@ -45,15 +50,20 @@ it.each([
     if (route.view === 'recording') {
       await readRecording(ask, route.id, signal);
       await openCast(ask, route.id, signal);
+      if (route.at !== undefined) await readPlayIndex(ask, route.id, signal);
     } else if (route.view === 'list' && route.query === '') {
       const sort = route.sort === 'newest' ? undefined : route.sort;
       expect((await listRecordings(ask, route.filter, undefined, signal, sort)).recordings).toHaveLength(1);
     }
   };
   askFirst(route, false);
-  // the request for the cast follows the description
-  const count = { '#/?q=x': 0, '#/live': 0, '#/r/n1_2026-01-02T03:04:05Z': 2 }[hash] ?? 1;
-  await expect.poll(() => sent).toHaveLength(count);
+  const count = {
+    '#/?q=x': 0,
+    '#/live': 0,
+    '#/r/n1_2026-01-02T03:04:05Z': 2,
+    '#/r/n1_2026-01-02T03:04:05Z?t=5': 3,
+  }[hash];
+  expect(sent).toHaveLength(count ?? 1);
   const first = [...sent];
   await show();
   expect(sent).toEqual(first);
@@ -82,7 +92,8 @@ it.each(['running', 'completed'])(
     const full = `${CAST}[1,"o","end"]\n`;
     let isOver = false;
     const { ask, askFirst } = createFirstRequests(async (path) => {
-      if (path.includes('/cast')) return isOver ? new Response(full) : new Response(null, { status: 416 });
+      if (path.includes('/cast'))
+        return isOver ? new Response(full, FINISHED) : new Response(null, { status: 416 });
       // the session may stop between two requests that run at the same time
       await Promise.resolve();
       isOver ||= state === 'completed';

@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { EMPTY_FILTER, filterQuery, readPlayIndex, readTranscript } from '../../src/player/archive.ts';
+import { EMPTY_FILTER, filterQuery } from '../../src/player/addresses.ts';
+import { readPlayIndex, readTranscript } from '../../src/player/archive.ts';
 import type { ListedRecording } from '../../src/wire/recorder-api/recording.ts';
 import {
   durationText,

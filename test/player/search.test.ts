@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { EMPTY_FILTER } from '../../src/player/archive.ts';
+import { EMPTY_FILTER } from '../../src/player/addresses.ts';
 import {
   queryOffers,
   findPart,
