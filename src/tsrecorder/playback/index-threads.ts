@@ -61,7 +61,10 @@ export function createIndexThreads() {
       }
       idle.set(
         thread,
-        setTimeout(() => void thread.terminate(), IDLE_MS),
+        setTimeout(() => {
+          idle.delete(thread);
+          void thread.terminate();
+        }, IDLE_MS),
       );
     },
     /** Stops all threads. */
