@@ -4,25 +4,20 @@
  *   npm run bench:player [-- --gigabytes=1 --recordings=100000 --keep]
  *
  * Uses one recording of the given size, and a list of the given length. Prints progress and a table with the goals, and
- * exits with 1 if a goal is missed. Removes the archives afterwards, unless `--keep` is given.
+ * exits with 1 if a goal is missed. Removes the archives afterwards, unless `--keep` is given. README.md describes the
+ * measurements.
  */
-import {
-  closeSync,
-  globSync,
-  mkdirSync,
-  mkdtempSync,
-  openSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-  writeSync,
-} from 'node:fs';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { globSync, mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { Browser, BrowserContext, Page } from 'playwright-core';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+import type { Browser, BrowserContext, CDPSession, Page } from 'playwright-core';
 import { PLAYER_DIRECTORY } from '../src/compose/player-directory.ts';
-import { createSilentLogger } from '../src/observe/logger.ts';
-import { createRecorder, type RunningRecorder } from '../src/compose/recorder-parts.ts';
+import { writeLong, writeMany } from './player-archive.ts';
+import { median } from './recorder.ts';
 import { openBrowser } from '../test/real/support/browser.ts';
 
 const args = new Map(
@@ -30,15 +25,14 @@ const args = new Map(
 );
 const GIGABYTES = Number(args.get('gigabytes') ?? 1);
 const RECORDINGS = Number(args.get('recordings') ?? 100_000);
-const NODE = 'nBENCH1CNTRL';
-const START_MS = Date.UTC(2026, 0, 1);
-/**
- * Number of recordings that fill a screen of 200 columns and 60 rows and thus have the largest thumbnails. These
- * recordings are the newest ones.
- */
-const FULL_SCREENS = 60;
 const SEEKS = 40;
+/** Number of rows that the scrolling passes, at most. */
+const SCROLLED_ROWS = 4000;
+/** Latency of each request in additional loads. Their times show how many requests run one after another. */
+const LATENCY_MS = 100;
 const LAPTOP = { viewport: { width: 1366, height: 768 } };
+
+const HAS_ROWS = `document.querySelector('tr[data-id] a') !== null`;
 
 interface Row {
   readonly what: string;
@@ -87,7 +81,7 @@ function pageBytes(): number {
 
 async function measureLong(directory: string): Promise<void> {
   console.log(`writing a recording of ${GIGABYTES} GB …`);
-  const { id, seconds, bytes } = writeLong(directory);
+  const { id, seconds, bytes } = writeLong(directory, GIGABYTES);
   await using recorder = await startRecorder(directory);
   const index = `${recorder.url}/api/v1/recordings/${id}/playback?view=1`;
   const building = performance.now();
@@ -101,8 +95,11 @@ async function measureLong(directory: string): Promise<void> {
   console.log(`the index was made in ${Math.round((performance.now() - building) / 1000)} s`);
   add('first picture', await firstPicture(recorder, id), 300, 'ms');
   const page = await openPage(browser);
+  const session = await page.context().newCDPSession(page);
+  await session.send('Performance.enable', { timeDomain: 'threadTicks' });
   await page.goto(`${recorder.url}/#/r/${id}`);
   await page.locator('.strip').waitFor();
+  const before = await cpuOf(session);
   const seeks: number[] = [];
   for (let count = 0; count < SEEKS; count += 1) {
     const share = ((count * 17 + 3) % (SEEKS + 1)) / (SEEKS + 1);
@@ -127,7 +124,10 @@ async function measureLong(directory: string): Promise<void> {
     );
   }
   seeks.sort((left, right) => left - right);
-  console.log(`seeks: ${seeks.map(Math.round).join(' ')} ms`);
+  const cpuMs = ((await cpuOf(session)) - before) / SEEKS;
+  console.log(
+    `seeks: ${seeks.map(Math.round).join(' ')} ms; ${cpuMs.toFixed(1)} ms of CPU time of the page each`,
+  );
   add(`seek, 95th percentile of ${SEEKS}`, seeks[Math.ceil(SEEKS * 0.95) - 1] ?? 0, 100, 'ms');
   await page.keyboard.press(' ');
   await page.waitForTimeout(2000);
@@ -142,26 +142,34 @@ async function heapOf(page: Page): Promise<number> {
   return (await session.send('Runtime.getHeapUsage')).usedSize / 1024 ** 2;
 }
 
-/** Returns the median over five loads. */
-async function firstPicture(recorder: RunningRecorder, id: string): Promise<number> {
+/** Returns the median time over five loads, and prints the other measurements of the loads. */
+async function medianLoad(name: string, address: string, condition: string): Promise<number> {
+  const loads: Load[] = [];
+  for (let count = 0; count < 5; count += 1) loads.push(await load(address, condition));
+  const far = await load(address, condition, LATENCY_MS);
+  console.log(
+    `${name}: ${loads.map(({ ms }) => Math.round(ms)).join(' ')} ms; ` +
+      `${Math.round(median(loads.map(({ cpuMs }) => cpuMs)))} ms of CPU time of the page; ` +
+      `${Math.round(far.ms)} ms with a latency of ${LATENCY_MS} ms per request`,
+  );
+  return median(loads.map(({ ms }) => ms));
+}
+
+function firstPicture(recorder: Recorder, id: string): Promise<number> {
   const isShown = `/request \\d+/.test(document.querySelector('.terminal')?.textContent ?? '')`;
-  const took: number[] = [];
-  for (let count = 0; count < 5; count += 1) took.push(await timeTo(`${recorder.url}/#/r/${id}`, isShown));
-  console.log(`first pictures: ${took.map(Math.round).join(' ')} ms`);
-  return took.toSorted((left, right) => left - right)[2] ?? 0;
+  return medianLoad('first pictures', `${recorder.url}/#/r/${id}`, isShown);
 }
 
 async function measureList(directory: string): Promise<void> {
   console.log(`writing ${RECORDINGS} recordings …`);
-  writeMany(directory);
+  writeMany(directory, RECORDINGS);
   await using recorder = await startRecorder(directory);
-  console.log(`first rows of a recorder that has just started: ${Math.round(await firstRows(recorder))} ms`);
+  const { ms } = await load(recorder.url, HAS_ROWS);
+  console.log(`first rows of a recorder that has just started: ${Math.round(ms)} ms`);
   await catalogued(recorder);
-  const took: number[] = [];
-  for (let count = 0; count < 5; count += 1) took.push(await firstRows(recorder));
-  console.log(`first rows: ${took.map(Math.round).join(' ')} ms`);
-  add('list, first rows, median of 5', took.toSorted((left, right) => left - right)[2] ?? 0, 200, 'ms');
+  add('list, first rows, median of 5', await medianLoad('first rows', recorder.url, HAS_ROWS), 200, 'ms');
   await measureThumbnails(recorder);
+  await buildThumbnails(recorder);
   const page = await openPage(browser);
   await page.goto(recorder.url);
   await page.locator('tr[data-id] a').first().waitFor();
@@ -173,7 +181,7 @@ async function measureList(directory: string): Promise<void> {
 /**
  * Waits until the catalogue contains all recordings, because its build would use a processor during the measurement.
  */
-async function catalogued(recorder: RunningRecorder): Promise<void> {
+async function catalogued(recorder: Recorder): Promise<void> {
   const begun = performance.now();
   // until the catalogue is complete, a recorder refuses all sort orders except `newest`
   while (!(await fetch(`${recorder.url}/api/v1/recordings?limit=1&sort=oldest`)).ok) {
@@ -183,29 +191,50 @@ async function catalogued(recorder: RunningRecorder): Promise<void> {
   console.log(`the catalogue was complete after ${Math.round((performance.now() - begun) / 1000)} s`);
 }
 
-function firstRows(recorder: RunningRecorder): Promise<number> {
-  return timeTo(recorder.url, `document.querySelector('tr[data-id] a') !== null`);
+interface Load {
+  /** Time from the start of the navigation to the first frame that fulfils the condition, in milliseconds. */
+  readonly ms: number;
+  /** CPU time of the page's main thread until then, in milliseconds. */
+  readonly cpuMs: number;
 }
 
 /**
- * Returns the time from the start of a navigation to the first frame that fulfils `condition`, in milliseconds. The
- * page opens in a new tab with an empty cache.
+ * Loads a page in a new tab with an empty cache, until a frame fulfils `condition`. The time contains layout and paint
+ * of the frame in the main thread.
+ *
+ * @param latencyMs additional latency of each request
  */
-async function timeTo(address: string, condition: string): Promise<number> {
+async function load(address: string, condition: string, latencyMs = 0): Promise<Load> {
   measured ??= await openWindow();
   const page = await measured.newPage();
   const session = await measured.newCDPSession(page);
+  // the page of the measurement and this page run in one renderer process, whose CPU time is the metric
+  await page.goto(new URL('/healthz', address).href);
   await session.send('Network.clearBrowserCache');
+  await session.send('Performance.enable', { timeDomain: 'threadTicks' });
+  if (latencyMs > 0) {
+    await session.send('Network.enable');
+    const conditions = { offline: false, latency: latencyMs, downloadThroughput: -1, uploadThroughput: -1 };
+    await session.send('Network.emulateNetworkConditions', conditions);
+  }
   await page.addInitScript(`new MutationObserver((_, watching) => {
     if (!(${condition})) return;
     watching.disconnect();
-    requestAnimationFrame(() => { globalThis.shownAt = performance.now(); });
+    requestAnimationFrame(() => setTimeout(() => { globalThis.shownAt = performance.now(); }));
   }).observe(document, { childList: true, subtree: true, characterData: true })`);
+  const before = await cpuOf(session);
   await page.goto(address);
   await until(page, 'globalThis.shownAt !== undefined');
-  const took = await page.evaluate<number>('shownAt');
+  const ms = await page.evaluate<number>('shownAt');
+  const cpuMs = (await cpuOf(session)) - before;
   await page.close();
-  return took;
+  return { ms, cpuMs };
+}
+
+/** Returns the CPU time of all tasks of the page's main thread, in milliseconds. */
+async function cpuOf(session: CDPSession): Promise<number> {
+  const { metrics } = await session.send('Performance.getMetrics');
+  return (metrics.find(({ name }) => name === 'TaskDuration')?.value ?? Number.NaN) * 1000;
 }
 
 /**
@@ -219,7 +248,7 @@ async function openWindow(): Promise<BrowserContext> {
 }
 
 /** Reloads the list until the recorder has built all thumbnails, and then counts the requests of a new page. */
-async function measureThumbnails(recorder: RunningRecorder): Promise<void> {
+async function measureThumbnails(recorder: Recorder): Promise<void> {
   for (let isComplete = false; !isComplete;) {
     const { page, answers } = await openThumbnails(recorder);
     const missing = `document.querySelectorAll('.thumbnail:not(:has(canvas))').length`;
@@ -244,7 +273,7 @@ interface ThumbnailBody {
 
 /** Opens the list and waits for the first thumbnails. */
 async function openThumbnails(
-  recorder: RunningRecorder,
+  recorder: Recorder,
 ): Promise<{ readonly page: Page; readonly answers: readonly ThumbnailBody[] }> {
   const page = await openPage(browser);
   const answers: ThumbnailBody[] = [];
@@ -261,7 +290,35 @@ async function openThumbnails(
   return { page, answers };
 }
 
+/**
+ * Waits until the recorder has built the thumbnails that a scrolling viewer sees, because the builds would use a
+ * processor during the measurement. A recorder usually runs on another machine than the browser.
+ */
+async function buildThumbnails({ url }: Recorder): Promise<void> {
+  let cursor = '';
+  for (let shown = 0; shown < SCROLLED_ROWS;) {
+    const list = await fetch(`${url}/api/v1/recordings?limit=50${cursor}`);
+    const { recordings, next } = (await list.json()) as {
+      recordings: readonly { readonly id: string }[];
+      next?: string;
+    };
+    const ids = new URLSearchParams({ ids: recordings.map(({ id }) => id).join() });
+    for (;;) {
+      const response = await fetch(`${url}/api/v1/thumbnails?${ids}`);
+      const { thumbnails } = (await response.json()) as ThumbnailBody;
+      if (Object.keys(thumbnails).length === recordings.length) break;
+      await new Promise((resolve) => setTimeout(resolve, 200));
+    }
+    shown += recordings.length;
+    if (next === undefined || next === null) return;
+    cursor = `&cursor=${encodeURIComponent(next)}`;
+  }
+}
+
 async function measureScroll(page: Page): Promise<void> {
+  const session = await page.context().newCDPSession(page);
+  await session.send('Performance.enable', { timeDomain: 'threadTicks' });
+  const before = await cpuOf(session);
   const {
     frames,
     rows: reached,
@@ -285,11 +342,13 @@ async function measureScroll(page: Page): Promise<void> {
       requestAnimationFrame(step);
     })`,
   );
+  const cpuMs = ((await cpuOf(session)) - before) / frames.length;
   const seconds = frames.reduce((sum, frame) => sum + frame, 0) / 1000;
   frames.sort((left, right) => left - right);
   const late = frames.filter((frame) => frame > 34).length;
   console.log(
-    `scrolled past some ${reached} rows, ${nodes} elements in the page, ${late} of ${frames.length} frames late`,
+    `scrolled past some ${reached} rows, ${nodes} elements in the page, ${late} of ${frames.length} frames late, ` +
+      `${cpuMs.toFixed(1)} ms of CPU time of the page per frame`,
   );
   add('scrolling', Math.round(frames.length / seconds), 60, 'fps');
   add('frame, 99th percentile', frames[Math.floor(frames.length * 0.99)] ?? 0, 34, 'ms');
@@ -308,73 +367,23 @@ async function until(page: Page, condition: string): Promise<void> {
   })`);
 }
 
-function startRecorder(directory: string): Promise<RunningRecorder & AsyncDisposable> {
-  return createRecorder({
-    listen: { host: '127.0.0.1', port: 0 },
-    directory,
-    playerDirectory: PLAYER_DIRECTORY,
-    searchText: 'off',
-    identify: async () => ({ kind: 'refused', reason: 'this archive is only read' }),
-    identifyViewer: async () => ({ node: 'bench.example.ts.net', nodeId: 'nB', user: 'carol@example.com' }),
-    log: createSilentLogger(),
-    timing: { closeGraceMs: 200 },
-  }).then((recorder) => Object.assign(recorder, { [Symbol.asyncDispose]: () => recorder.close() }));
+interface Recorder extends AsyncDisposable {
+  readonly url: string;
 }
 
-function headerOf(number: number): string {
-  return `${JSON.stringify({
-    version: 2,
-    width: 100,
-    height: 30,
-    timestamp: START_MS / 1000 + number,
-    command: number % 3 === 0 ? 'bash' : `kubectl logs deploy/web-${number % 97}`,
-    srcNode: `laptop-${number % 40}.example.ts.net`,
-    srcNodeID: 'nLAP',
-    srcNodeUser: `user-${number % 25}@example.com`,
-    kubernetes: { PodName: `web-${number % 500}`, Namespace: 'prod', Container: 'app', SessionType: 'exec' },
-    tailcast: 1,
-  })}\n`;
-}
-
-function keyAt(number: number): string {
-  return `${new Date(START_MS + number * 60_000).toISOString().replace('Z', '000000Z')}`;
-}
-
-/** Returns coloured lines of a busy log that covers 90 minutes. */
-function writeLong(directory: string): { id: string; seconds: number; bytes: { lines: number } } {
-  mkdirSync(join(directory, NODE), { recursive: true });
-  const file = openSync(join(directory, NODE, `${keyAt(0)}.cast`), 'w');
-  writeSync(file, headerOf(0));
-  const line = (number: number, at: string): string =>
-    `[${at},"o","\\u001b[3${number % 8}mrequest ${number}\\u001b[0m ${'served in time '.repeat(12)}\\r\\n"]\n`;
-  const total = GIGABYTES * 1e9;
-  const lines = Math.floor(total / line(1_000_000, '1000.00000').length);
-  const seconds = 5400;
-  let text = '';
-  for (let number = 0; number < lines; number += 1) {
-    text += line(number, ((number / lines) * seconds).toFixed(5));
-    if (text.length < 4e6) continue;
-    writeSync(file, text);
-    text = '';
-    if (number % 500_000 < 20_000) console.log(`  ${Math.round((number / lines) * 100)} %`);
-  }
-  writeSync(file, text);
-  closeSync(file);
-  return { id: `${NODE}_${keyAt(0)}`, seconds, bytes: { lines } };
-}
-
-function writeMany(directory: string): void {
-  mkdirSync(join(directory, NODE), { recursive: true });
-  const full = JSON.stringify([1, 'o', `\u001b[1;1H${'\u001b[31mx\u001b[44my'.repeat(6000)}`]);
-  for (let number = 0; number < RECORDINGS; number += 1) {
-    const isFull = number >= RECORDINGS - FULL_SCREENS;
-    const [header, output] = isFull
-      ? [headerOf(number).replace('"width":100,"height":30', '"width":200,"height":60'), full]
-      : [headerOf(number), '[1.5,"o","hello"]'];
-    writeFileSync(
-      join(directory, NODE, `${keyAt(number)}.cast`),
-      `${header}${output}\n[${number % 600},"o","bye"]\n`,
-    );
-    if (number % 20_000 === 0) console.log(`  ${number} of ${RECORDINGS}`);
-  }
+/** Starts a recorder in its own process, because the process of the benchmark also controls the browser. */
+async function startRecorder(directory: string): Promise<Recorder> {
+  const program = fileURLToPath(new URL('recorder-server.ts', import.meta.url));
+  const child = spawn(process.execPath, [program, directory, PLAYER_DIRECTORY], {
+    stdio: ['pipe', 'pipe', 'inherit'],
+  });
+  const exited = once(child, 'exit');
+  const [url] = (await once(createInterface({ input: child.stdout }), 'line')) as [string];
+  return {
+    url,
+    async [Symbol.asyncDispose]() {
+      child.stdin.end();
+      await exited;
+    },
+  };
 }
