@@ -27,6 +27,6 @@ it('a build does not use an idle thread that is being stopped', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout'] });
   await build('first');
   vi.advanceTimersByTime(5000);
-  await build('second');
+  await expect(build('second')).resolves.toBeUndefined();
   await threads.close();
 });
