@@ -304,7 +304,7 @@ async function buildThumbnails({ url }: Recorder): Promise<void> {
     };
     const ids = new URLSearchParams({ ids: recordings.map(({ id }) => id).join() });
     for (;;) {
-      const response = await fetch(`${url}/api/v1/thumbnails?${ids}`);
+      const response = await fetch(`${url}/api/v1/thumbnails?${ids.toString()}`);
       const { thumbnails } = (await response.json()) as ThumbnailBody;
       if (Object.keys(thumbnails).length === recordings.length) break;
       await new Promise((resolve) => setTimeout(resolve, 200));
