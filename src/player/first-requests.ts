@@ -78,7 +78,7 @@ export function createFirstRequests(send: Ask): FirstRequests {
   };
 }
 
-/** True for the cast of a finished session: only such a cast has an ETag. Another cast may grow until the view uses it. */
+/** True for the cast of a finished session: only such a cast has an ETag. Another cast may grow before its use. */
 function isFinished({ headers }: Response): boolean {
   return headers.has('etag');
 }
