@@ -11,7 +11,7 @@ import { readCastTail } from '../library/cast-tail.ts';
 import { blockBytesFor, createLineSealer, type LineSeal } from '../evidence/line-seal.ts';
 import type { SealedFiles, SessionEvidence, SessionStart } from '../evidence/session-evidence.ts';
 import { isSidecarOf } from '../evidence/signed-sidecar.ts';
-import { describeHead } from '../library/describe-head.ts';
+import { describeHead, joinProblems } from '../library/describe-head.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 import { finalResult, finalState, problemOf } from '../library/session-facts.ts';
 import { sessionMark as markOf, type SessionPart } from '../library/session-part.ts';
@@ -194,7 +194,7 @@ export function describeUpload(upload: OverUpload, durationSeconds: number | und
     ...(durationSeconds === undefined ? {} : { durationSeconds }),
     bytes: upload.castBytes,
     ...finalResult(facts),
-    ...(problem === undefined ? {} : { problem }),
+    ...joinProblems(head.problem, problem),
   };
 }
 

@@ -33,10 +33,16 @@ export interface CastHead extends Pick<
   | 'cluster'
   | 'connectionId'
   | 'auditId'
+  | 'problem'
 > {
   /** Order of the two numbers in resize events, derived from the header. */
   readonly resizeOrder: ResizeOrder;
 }
+
+/** Maximum number of tags of a source. */
+const MAX_TAGS = 100;
+/** Maximum length of the user, the tags and the namespace together. The recorder keeps them for each recording. */
+const MAX_NAMES_LENGTH = 8192;
 
 const utf8 = new TextDecoder('utf-8', { fatal: true });
 
@@ -83,21 +89,45 @@ export function parseHead(line: string): CastHead | undefined {
 }
 
 function readHead(header: ParsedCastHeader): CastHead {
-  const { width, height, command, srcNodeUser, srcNodeTags, kubernetes, connectionID, extra } = header;
-  const cluster = extra.get(CLUSTER_KEY);
+  const { width, height, command, connectionID, extra } = header;
   const auditId = extra.get(AUDIT_ID_KEY);
   return {
     width,
     height,
     ...(command === undefined ? {} : { command }),
     kind: kindOf(header),
+    destination: { node: header.dstNode ?? '', nodeId: header.dstNodeID ?? '' },
+    ...accessFacts(header),
+    ...(connectionID === '' ? {} : { connectionId: connectionID }),
+    ...(auditId === undefined ? {} : { auditId: typeof auditId === 'string' ? auditId : '' }),
+    resizeOrder: hasReversedResize(header) ? 'rowsFirst' : 'columnsFirst',
+  };
+}
+
+/**
+ * Returns the facts that determine the access marks of a recording. If there are too many, no fact is used, because a
+ * truncated fact could match another viewer rule.
+ */
+function accessFacts(
+  header: ParsedCastHeader,
+): Pick<CastHead, 'source' | 'kubernetes' | 'cluster' | 'problem'> {
+  const { srcNode: node, srcNodeID: nodeId, srcNodeUser, srcNodeTags, kubernetes, extra } = header;
+  const cluster = extra.get(CLUSTER_KEY);
+  const names = [srcNodeUser, kubernetes?.Namespace, ...(srcNodeTags ?? [])];
+  if ((srcNodeTags?.length ?? 0) > MAX_TAGS || names.join('').length > MAX_NAMES_LENGTH) {
+    return {
+      source: { node, nodeId },
+      problem:
+        'the header has too many tags or too long names, so only viewers of all recordings can see the recording',
+    };
+  }
+  return {
     source: {
-      node: header.srcNode,
-      nodeId: header.srcNodeID,
+      node,
+      nodeId,
       ...(srcNodeUser === undefined ? {} : { user: srcNodeUser }),
       ...(srcNodeTags === undefined ? {} : { tags: srcNodeTags }),
     },
-    destination: { node: header.dstNode ?? '', nodeId: header.dstNodeID ?? '' },
     ...(kubernetes === undefined
       ? {}
       : {
@@ -110,9 +140,6 @@ function readHead(header: ParsedCastHeader): CastHead {
     // Uploaders choose the cluster name in the header, so accept only valid names. In an access mark, an invalid name
     // could look like a cluster and a namespace.
     ...(typeof cluster === 'string' && CLUSTER_NAME.test(cluster) ? { cluster } : {}),
-    ...(connectionID === '' ? {} : { connectionId: connectionID }),
-    ...(auditId === undefined ? {} : { auditId: typeof auditId === 'string' ? auditId : '' }),
-    resizeOrder: hasReversedResize(header) ? 'rowsFirst' : 'columnsFirst',
   };
 }
 

@@ -14,7 +14,7 @@ const shownCommands = new WeakMap<CastHead, string>();
 export function describeHead(
   key: RecordingKey,
   head: CastHead,
-): Omit<Recording, 'state' | 'result' | 'trust' | 'bytes' | 'durationSeconds' | 'problem'> {
+): Omit<Recording, 'state' | 'result' | 'trust' | 'bytes' | 'durationSeconds'> {
   const { command, resizeOrder: _resizeOrder, ...about } = head;
   return {
     id: recordingId(key),
@@ -23,6 +23,12 @@ export function describeHead(
     ...about,
     ...(command === undefined ? {} : { command: shownCommand(head, command) }),
   };
+}
+
+/** Joins the problems of a recording. */
+export function joinProblems(...problems: readonly (string | undefined)[]): Pick<Recording, 'problem'> {
+  const found = problems.filter((problem) => problem !== undefined);
+  return found.length === 0 ? {} : { problem: found.join('; ') };
 }
 
 /** Returns the time of a key in RFC 3339 with three fraction digits. */

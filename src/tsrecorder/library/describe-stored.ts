@@ -5,7 +5,7 @@ import { MAX_HEADER_LENGTH } from '../../wire/asciicast/header.ts';
 import { parseHead, type CastHead } from './cast-head.ts';
 import { storedFiles } from './cast-pieces.ts';
 import { readCastTail } from './cast-tail.ts';
-import { describeHead, isoMilliseconds } from './describe-head.ts';
+import { describeHead, isoMilliseconds, joinProblems } from './describe-head.ts';
 import type { DescribedPart } from './join-parts.ts';
 import type { Recording, ResizeOrder } from '../../wire/recorder-api/recording.ts';
 import type { Trust } from '../../wire/recorder-api/recording-status.ts';
@@ -218,7 +218,7 @@ async function describeStored(
   const recording =
     text === undefined
       ? foreign
-      : { ...foreign, problem: newerSidecar(text) ?? 'the sidecar cannot be read' };
+      : { ...foreign, ...joinProblems(foreign.problem, newerSidecar(text) ?? 'the sidecar cannot be read') };
   return describeSingle(store, key, version, { ...recording, ...trust }, head.resizeOrder);
 }
 
@@ -252,12 +252,13 @@ async function withFactsOfHeader(
   const head = parseHead(await readFirstLine(read, stated.bytes));
   if (head === undefined)
     return { ...stated, ...describeDamaged(key, stated.bytes, 'the header line cannot be read') };
-  const { source, kubernetes, cluster } = head;
+  const { source, kubernetes, cluster, problem } = head;
   return {
     ...stated,
     source,
     ...(kubernetes === undefined ? {} : { kubernetes }),
     ...(cluster === undefined ? {} : { cluster }),
+    ...joinProblems(problem, stated.problem),
   };
 }
 
@@ -277,7 +278,7 @@ async function describeForeign(
     state: endsWithLineFeed ? 'completed' : 'interrupted',
     ...(durationSeconds === undefined ? {} : { durationSeconds }),
     bytes,
-    ...(endsWithLineFeed ? {} : { problem: 'the recording ends inside of a line' }),
+    ...joinProblems(head.problem, endsWithLineFeed ? undefined : 'the recording ends inside of a line'),
   };
 }
 

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { TailcastError } from '../../../src/errors.ts';
 import { createDescriber } from '../../../src/tsrecorder/library/describe-stored.ts';
+import { marksOf } from '../../../src/tsrecorder/library/scope.ts';
 import { createS3Store } from '../../../src/tsrecorder/store/s3.ts';
 import type { RecordingStore } from '../../../src/tsrecorder/store/store.ts';
 import { STORED_HEADER } from '../recorder-rig.ts';
@@ -124,5 +125,32 @@ describe('the description of a stored recording', () => {
     for (const at of keys.keys()) expect(await isRead(at)).toBe(true);
     for (const at of keys.keys()) if (at >= 40) expect(await isRead(at), String(at)).toBe(false);
     expect(await isRead(0)).toBe(true);
+  });
+
+  it.each([
+    ['101 tags', '"srcNodeTags":' + JSON.stringify(Array.from({ length: 101 }, (_, at) => `tag:t${at}`))],
+    ['long tags', '"srcNodeTags":' + JSON.stringify(['tag:ops', `tag:${'x'.repeat(8192)}`])],
+    ['a long user', `"srcNodeUser":"${'a'.repeat(8193)}"`],
+    ['a long namespace', `"kubernetes":{"Namespace":"${'n'.repeat(8193)}"}`],
+  ])('has no access marks if the header names %s', async (_, member) => {
+    const { store, bucket } = await storeOfOne();
+    const header = `{"version":2,"width":80,"height":24,"tailcastCluster":"east","srcNode":"laptop",${member}}\n`;
+    await bucket.put(`${KEY.nodeId}/${KEY.time}.cast`, Buffer.from(`${header}[2,"o","x"`));
+    const { recording } = (await createDescriber(store, 10)({ key: KEY, hasSidecar: false }))!.entry;
+    expect(marksOf(recording)).toEqual([]);
+    expect(recording.source).toEqual({ node: 'laptop', nodeId: '' });
+    expect(recording.problem).toMatch(
+      /^the header has too many tags or too long names.*; the recording ends inside/,
+    );
+  });
+
+  it('has all access marks of a header with 100 tags', async () => {
+    const { store, bucket } = await storeOfOne();
+    const tags = Array.from({ length: 100 }, (_, at) => `tag:t${at}`);
+    const header = JSON.stringify({ version: 2, width: 80, height: 24, srcNodeTags: tags });
+    await bucket.put(`${KEY.nodeId}/${KEY.time}.cast`, Buffer.from(`${header}\n[2,"o","x"]\n`));
+    const { recording } = (await createDescriber(store, 10)({ key: KEY, hasSidecar: false }))!.entry;
+    expect(marksOf(recording)).toEqual(tags);
+    expect(recording).not.toHaveProperty('problem');
   });
 });
