@@ -27,7 +27,7 @@ export interface CaseResult {
   readonly unit: Unit;
   readonly rounds: number;
   readonly constantLoad: boolean;
-  /** Kind of connection by which `memoryKb` was divided, such as `watch`. */
+  /** If set, `memoryKb` is the memory per connection of this kind, such as `watch`. */
   readonly memoryOf?: string;
   readonly rows: readonly Row[];
 }

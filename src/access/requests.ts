@@ -396,8 +396,8 @@ export class AccessRequests implements Elevations {
   }
 
   /**
-   * Stores evidence about a step that takes effect even without evidence.
-   * @returns false if no recorder stored it
+   * Stores evidence about a step. If no recorder stores the evidence, the step takes effect anyway.
+   * @returns true if a recorder stored the evidence
    */
   async #recordLater(step: AccessStep): Promise<boolean> {
     try {

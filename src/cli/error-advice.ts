@@ -96,7 +96,8 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   ORDER_REFUSED:
     'To end or pause sessions, the viewer needs a rule with =end in `--viewers`. To moderate ' +
     'a session, a viewer must be a moderator in the grant of the session’s user.',
-  ORDER_IMPOSSIBLE: 'Try again after the gateway reconnected. Older gateways cannot be controlled.',
+  ORDER_IMPOSSIBLE:
+    'Try again after the gateway reconnected. Gateways of the reference do not accept orders.',
   ORDER_UNCONFIRMED: 'Check whether the session still runs, and try again.',
   HOST_REFUSED: 'Use another host name of the recorder, or add this name to `--hosts`.',
   UPSTREAM_UNAVAILABLE: 'Check with `tailcast doctor gateway` that the API server runs and is reachable.',

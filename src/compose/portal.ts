@@ -44,7 +44,8 @@ export function createRecorderChoice(
 ): PortalDeps['recordersFor'] {
   const named = splitRecorders(config.portalRecorders);
   return async (caller) => {
-    // The settings contain addresses of listeners for viewers. Grants and tags give addresses of listeners for uploads.
+    // An address in the settings is that of a listener for viewers, so it is used unchanged. Grants and tags give the
+    // addresses of listeners for uploads, so their port is replaced.
     const exact = named?.addresses ?? [];
     const asked = named === undefined ? recordersOf(caller) : { recorders: [], recorderTags: named.tags };
     const uploads = await findRecorders(asked, directory, new AbortController().signal);

@@ -50,8 +50,8 @@ export function createReception(options: ReceptionOptions): Reception {
 
   function handOver(raw: Socket, socket: Socket, alpn: Alpn, peer: Peer): void {
     halfOpen.delete(raw);
-    // While the connection is not ready, the socket closes when the client ends its side. Afterwards, an HTTP/1.1
-    // client that has ended its side can still get a response. HTTP/2 needs no half-open sockets, because it ends each
+    // During the handshake, the socket closes when the client ends its side. After the handshake, an HTTP/1.1 client
+    // that has ended its side can still get a response. HTTP/2 needs no half-open sockets, because it ends each
     // stream separately from the connection. Also, Node.js's HTTP/2 sessions expect that the socket closes when the
     // client ends its side.
     socket.allowHalfOpen = alpn === 'http/1.1';

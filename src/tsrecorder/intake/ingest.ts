@@ -162,8 +162,8 @@ export class Ingest {
   }
 
   /**
-   * Adopts a spool that `checkpoint/rebuild` created for a session of another recorder. The session cannot be
-   * continued. Resolves when the store has it.
+   * Adopts a spool that `checkpoint/rebuild` created for a session of another recorder, and stores the recording. No
+   * gateway can continue the session. Resolves when the recording is in the store.
    */
   async adopt(key: RecordingKey): Promise<void> {
     const recovered = await this.#readSpool(key);

@@ -79,7 +79,7 @@ export interface RecordedPart {
   /** State of this upload, regardless of earlier uploads. */
   readonly state: RecordingState;
   readonly problem?: string;
-  /** Address of the recorder that has the previous part, as the gateway uses it. */
+  /** Address at which the gateway reaches the recorder that has the previous part. */
   readonly before?: string;
   /**
    * Addresses of recorders to which the gateway may continue the upload, in the order in which it tries them.

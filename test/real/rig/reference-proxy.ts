@@ -14,7 +14,7 @@ export interface ReferenceProxy {
   /** Name in the proxy's certificate. */
   readonly name: string;
   readonly program: Program;
-  /** Writes a kubeconfig for clients of a node of the tailnet. */
+  /** Writes a kubeconfig for clients that run on the tailnet node `from`. Returns its path. */
   kubeconfig(from: string): string;
 }
 

@@ -16,7 +16,7 @@ export interface DemoArchive {
   readonly archive: Archive;
   /** Opens a shell as a user. Each user has a separate gateway. */
   shell(caller: Caller, target: Omit<ShellTarget, 'url' | 'ca'>): Promise<ShellSession>;
-  /** Address of the portal of a user's gateway. No CA has signed its certificate. */
+  /** Returns the address of the portal on the gateway of this caller. Its certificate is self-signed. */
   portal(caller: Caller): Promise<string>;
   /** Returns the name of the pod that starts with this prefix. */
   podNamed(namespace: string, prefix: string): Promise<string>;
