@@ -64,12 +64,17 @@ const RECORD = z.strictObject({
   namespaces: texts,
   reason: z.string(),
   durationMs: z.number(),
+  /** Maximum duration that the requester's rules allowed for this access. */
+  maxDurationMs: z.number(),
   approvers: z
     .strictObject({ users: texts, groups: texts, tags: texts, count: z.int() })
     .readonly()
     .nullable(),
   createdMs: z.number(),
-  /** Time at which granted access ends; for a pending request, the time until which approvers can decide. */
+  /**
+   * Time at which granted access ends; for a pending request, the time until which approvers can decide; for a revoked
+   * request, the time until which the revocation blocks other access.
+   */
   expiresMs: z.number(),
   decisions: z.array(DECISION.readonly()).readonly(),
   /** Recorders that store the evidence about this access request. */

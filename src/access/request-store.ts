@@ -11,6 +11,7 @@ import { KubeRefusal, type KubeClient } from '../operator/kube-client.ts';
 import type { KubeObject } from '../operator/kube-object.ts';
 import { accessRefused, ended, problemOf, unavailable } from './messages.ts';
 import type { AccessRecord, RecordSeal } from './record.ts';
+import { endsAccess } from './rules.ts';
 import { ACCESS_REQUEST, idOf, newObject, refusedName, statusWith } from './request-object.ts';
 
 export interface RequestStoreDeps {
@@ -327,7 +328,10 @@ export class RequestStore {
     this.#known.set(id, { record, name, uid, checkedMs: this.#deps.monotonicMs() });
     const ofNode = this.#byNode.get(requester.nodeId) ?? new Set();
     this.#byNode.set(requester.nodeId, ofNode.add(id));
-    if (record.state !== 'granted') this.#endAll(id, record);
+    if (record.state === 'granted') return;
+    this.#endAll(id, record);
+    if (record.state === 'revoked' && record.expiresMs > this.#deps.unixMs())
+      for (const other of this.all) if (endsAccess(record, other)) this.#endAll(other.id, record);
   }
 
   /**
@@ -353,7 +357,7 @@ export class RequestStore {
   }
 
   #endAll(id: string, record: AccessRecord | undefined): void {
-    for (const end of this.#watchers.get(id) ?? []) end(ended(record, id));
+    for (const end of this.#watchers.get(id) ?? []) end(ended(record, record?.id ?? id));
   }
 
   #removeOld(): void {

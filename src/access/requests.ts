@@ -9,6 +9,7 @@ import { ELEVATION_EXTRA } from '../kube/audit-extras.ts';
 import type { Elevation, Elevations, Petition, Petitioner } from '../proxy/gate/elevation.ts';
 import type { AccessRule } from '../tailnet/access-rules.ts';
 import type { Identity } from '../tailnet/identity.ts';
+import { decided } from './decided.ts';
 import { Expiries, SKEW_MS } from './expiries.ts';
 import { blocked, checkReason, describeRequest, ended, flagsOf, pending, accessRefused } from './messages.ts';
 import {
@@ -23,21 +24,20 @@ import {
 import { RequestStore, type RequestStoreDeps } from './request-store.ts';
 import {
   askKey,
+  decidedMs,
   accessOf,
   describeAsk,
   describeWindows,
-  isApproved,
   isBlocking,
   isImmediate,
   isInNamespaces,
+  isSameAccess,
   isOpenAt,
   mayDecide,
   meetsLimits,
-  overlaps,
   grantingRuleOf,
   rulesFor,
   stateAt,
-  storedDecision,
   validApprovals,
 } from './rules.ts';
 
@@ -203,7 +203,7 @@ export class AccessRequests implements Elevations {
     for (let attempt = 1; attempt <= MAX_ATTEMPTS; attempt += 1) {
       const { record, ...object } = await this.#store.read(id, signal);
       const decision: AccessDecision = { ...about, groups: groupsIn(record.cluster) };
-      const next = decided(record, decision, this.#deps.unixMs());
+      const next = decided(record, decision, this.#deps.unixMs(), this.#store.all);
       // an approval fails if its evidence cannot be stored; a denial or revocation always takes effect
       if (verdict === 'approved' && !isRecorded)
         await this.#record({ step: verdict, record: next, by: decision.by });
@@ -314,32 +314,32 @@ export class AccessRequests implements Elevations {
   }
 
   /**
-   * Returns a revoked record for this access, or undefined. With such a record, the access needs an approval even if a
-   * rule requires none. The revocation also applies to other nodes of the requester, and to access with additional
-   * groups.
+   * Returns the last revoked record for this access, or undefined. With such a record, the access needs a later
+   * approval, even if a rule requires none. The revocation also applies to other nodes of the requester, and to access
+   * with additional groups.
    */
   #revokedFor({ identity, ask, cluster = '' }: WantedAccess): AccessRecord | undefined {
-    return this.#store.all.find(
-      (record) =>
-        record.state === 'revoked' &&
-        record.cluster === cluster &&
-        isBlocking(record, this.#deps.unixMs()) &&
-        mayBeSamePerson(record.requester, personOf(identity)) &&
-        overlaps(accessOf(record), ask),
-    );
+    const access = { ...ask, user: ask.user ?? '', requester: personOf(identity), cluster };
+    const now = this.#deps.unixMs();
+    let last: AccessRecord | undefined;
+    for (const one of this.#store.all)
+      if (one.state === 'revoked' && isBlocking(one, now) && isSameAccess(one, access))
+        if (last === undefined || decidedMs(one) > decidedMs(last)) last = one;
+    return last;
   }
 
   /**
-   * Returns the rule under which a granted record allows a request. If this access was revoked before, only rules that
-   * require an approval count.
+   * Returns the rule under which a granted record allows a request. After a revocation of this access, only later
+   * approvals count.
    */
   #grantingRule(
     record: AccessRecord,
     rules: readonly AccessRule[],
     petition: Petition,
   ): AccessRule | undefined {
-    const rule = grantingRuleOf(record, rules, petition);
-    if (rule === undefined || !isImmediate(rule) || this.#revokedFor(petition) === undefined) return rule;
+    const revoked = this.#revokedFor(petition);
+    if (revoked === undefined) return grantingRuleOf(record, rules, petition);
+    if (decidedMs(record) <= decidedMs(revoked)) return undefined;
     const approved = rules.filter((one) => !isImmediate(one));
     return grantingRuleOf(record, approved, petition);
   }
@@ -382,6 +382,9 @@ export class AccessRequests implements Elevations {
       namespaces: rule.namespaces,
       reason,
       durationMs,
+      maxDurationMs: Math.max(
+        ...rulesFor(wanted.rules, wanted, wanted.cluster).map((one) => one.maxDurationMs),
+      ),
       approvers: rule.approvers ?? null,
       createdMs,
       expiresMs: createdMs + (isGranted ? durationMs : PENDING_MS),
@@ -442,26 +445,6 @@ export function mayDecideAbout(
   const tags = identity.kind === 'tagged' ? identity.tags : [];
   const decider = { by: personOf(identity), groups: groupsIn(cluster), tags };
   return approvers !== null && mayDecide(approvers, requester, decider);
-}
-
-/** Returns the record after a decision. @throws TailcastError `ACCESS_REQUEST_REFUSED` */
-function decided(record: AccessRecord, decision: AccessDecision, nowMs: number): AccessRecord {
-  const { approvers, requester, decisions, id } = record;
-  const { verdict, by } = decision;
-  const state = stateAt(record, nowMs);
-  const isOpen = state === 'pending' || (state === 'granted' && verdict === 'revoked');
-  if (!isOpen) throw accessRefused(`request ${id} is ${state} already`);
-  const isOwn = mayBeSamePerson(requester, by);
-  if (isOwn && verdict !== 'revoked') throw accessRefused('a requester cannot decide about the own request');
-  if (!isOwn && (approvers === null || !mayDecide(approvers, requester, decision)))
-    throw accessRefused(`you may not decide about request ${id}`);
-  if (verdict === 'approved' && decisions.some((one) => mayBeSamePerson(one.by, by)))
-    throw accessRefused(`you have approved request ${id} already`);
-  const stored = storedDecision(decision, approvers);
-  const next = { ...record, revision: record.revision + 1, decisions: [...decisions, stored] };
-  if (verdict !== 'approved') return { ...next, state: verdict };
-  if (!isApproved(next, { approvers: approvers ?? undefined })) return next;
-  return { ...next, state: 'granted', expiresMs: nowMs + record.durationMs };
 }
 
 function elevationOf(petition: Petition, record: AccessRecord, rule: AccessRule): Elevation {

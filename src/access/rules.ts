@@ -9,7 +9,7 @@ import {
 import { mayBeSamePerson, type AccessRecord, type AccessDecision, type Person } from './record.ts';
 
 /** Returns the access that a record describes. */
-export function accessOf({ groups, user, writes }: AccessRecord): Ask {
+export function accessOf({ groups, user, writes }: Pick<AccessRecord, 'groups' | 'user' | 'writes'>): Ask {
   return { groups, user: user === '' ? undefined : user, writes };
 }
 
@@ -19,10 +19,36 @@ export function askKey({ groups, user, writes }: Ask): string {
 }
 
 /** True if two accesses have a group or user in common, or if both permit writes. */
-export function overlaps(left: Ask, right: Ask): boolean {
+function overlaps(left: Ask, right: Ask): boolean {
   if (left.writes && right.writes) return true;
   if (left.user !== undefined && left.user === right.user) return true;
   return left.groups.some((group) => right.groups.includes(group));
+}
+
+type Scope = Pick<AccessRecord, 'requester' | 'cluster' | 'groups' | 'user' | 'writes'>;
+
+/** True if a revocation of one access also applies to the other: the same person, cluster, and a common right. */
+export function isSameAccess(left: Scope, right: Scope): boolean {
+  return (
+    left.cluster === right.cluster &&
+    mayBeSamePerson(left.requester, right.requester) &&
+    overlaps(accessOf(left), accessOf(right))
+  );
+}
+
+/** True if this revocation ends the other access: it applies to that access, and that access was granted before. */
+export function endsAccess(revoked: AccessRecord, other: AccessRecord): boolean {
+  return (
+    revoked.state === 'revoked' &&
+    other.state === 'granted' &&
+    decidedMs(other) <= decidedMs(revoked) &&
+    isSameAccess(revoked, other)
+  );
+}
+
+/** Returns the time of the last decision; if there is none, the time of the request. */
+export function decidedMs({ decisions, createdMs }: AccessRecord): number {
+  return decisions.at(-1)?.atMs ?? createdMs;
 }
 
 /** Returns a text about the access for messages, such as `group sre as user admin`. */

@@ -269,8 +269,67 @@ describe('one person', () => {
     const { message } = await refusalOf(gateway.ask('GET', PODS, ...as(...groups)));
     expect(message).toContain('was revoked by bob');
     expect((await gateway.ask('GET', PODS, ...as('dba'))).elevation).toBeDefined();
-    rig.now += 3_600_000;
+    rig.now += 86_400_000;
     expect((await gateway.ask('GET', PODS, ...as(...groups))).elevation).toBeDefined();
+  });
+
+  it('J10 does not get revoked access again after the short time of its own request', async () => {
+    const gateway = rig.gateway(mallory);
+    const long = await gateway.access.request(wish(['sre'], { durationMs: 3_600_000 }), signal);
+    for (let minute = 0; minute < 3; minute += 1) {
+      const short = await gateway.access
+        .request(wish(['sre', 'dba'], { durationMs: 60_000 }), signal)
+        .catch(() => undefined);
+      if (short !== undefined) await gateway.access.decide(short.id, 'revoked', decider(bob), signal);
+      expect((await refusalOf(gateway.ask('GET', PODS, ...as('sre')))).message).toContain(
+        'was revoked by bob',
+      );
+      rig.now += 61_000;
+    }
+    expect((await refusalOf(gateway.ask('GET', PODS, ...as('sre')))).message).toContain('was revoked by bob');
+    rig.now += 86_400_000;
+    expect((await gateway.ask('GET', PODS, ...as('sre'))).elevation?.id).not.toBe(long.id);
+  });
+
+  it('J10 does not keep approved access after a revocation of overlapping access', async () => {
+    const rule = { ...RULE, request: { groups: ['sre', 'dba'] } };
+    const caller = user('alice', [rule]);
+    let aheadMs = 60_000;
+    const gateway = rig.gateway(caller, { unixMs: () => rig.now + aheadMs });
+    const approve = async (...groups: readonly string[]): Promise<string> => {
+      const id = await pendingId(gateway.ask('GET', PODS, ...as(...groups)));
+      await gateway.access.decide(id, 'approved', decider(bob), signal);
+      return id;
+    };
+    const both = await approve('sre', 'dba');
+    const dba = await approve('dba');
+    const sre = await approve('sre');
+    const session = await gateway.ask('GET', PODS, ...as('sre', 'dba'));
+    // the clock of the gateway that revokes the access is behind
+    aheadMs = 0;
+    const end = Promise.withResolvers<Error>();
+    gateway.access.watch(both, end.resolve);
+    gateway.access.watch(dba, () => end.reject(new Error('dba has ended')));
+    await gateway.access.decide(sre, 'revoked', decider(bob, 'incident'), signal);
+    expect((await end.promise).message).toContain(`request ${sre} was revoked by bob@example.com: incident`);
+    const peer = { address: '100.64.0.1', port: 1, source: 'socket' } as const;
+    expect((await refusalOf(gateway.gate.confirm(session, peer, signal))).message).toContain('was revoked');
+    rig.now += 60_001;
+    const again = await approve('sre', 'dba');
+    expect(again).not.toBe(both);
+    expect((await gateway.ask('GET', PODS, ...as('sre', 'dba'))).elevation?.id).toBe(again);
+    expect((await gateway.ask('GET', PODS, ...as('dba'))).elevation?.id).toBe(dba);
+  });
+
+  it('keeps granted access when it withdraws a pending request', async () => {
+    const rule = { ...RULE, request: { groups: ['sre', 'dba'] } };
+    const caller = user('alice', [rule]);
+    const gateway = rig.gateway(caller);
+    const id = await pendingId(gateway.ask('GET', PODS, ...as('sre')));
+    await gateway.access.decide(id, 'approved', decider(bob), signal);
+    const pending = await pendingId(gateway.ask('GET', PODS, ...as('sre', 'dba')));
+    await gateway.access.decide(pending, 'revoked', decider(caller), signal);
+    expect((await gateway.ask('GET', PODS, ...as('sre'))).elevation?.id).toBe(id);
   });
 
   it.each(['approved', 'denied', 'revoked'] as const)(
@@ -306,6 +365,7 @@ describe('one person', () => {
     const { id } = await gateway.access.request(wish(['sre'], { durationMs: 3_600_000 }), signal);
     gateway.caller = user('mallory', [RULE]);
     await gateway.access.decide(id, 'revoked', decider(bob), signal);
+    rig.now += 1;
     const approved = await pendingId(gateway.ask('GET', PODS, ...as('sre')));
     await gateway.access.decide(approved, 'approved', decider(bob), signal);
     gateway.caller = mallory;

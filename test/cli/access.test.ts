@@ -35,6 +35,7 @@ const RECORD: AccessRecord = {
   namespaces: [],
   reason: 'test',
   durationMs: 3_600_000,
+  maxDurationMs: 3_600_000,
   approvers: { users: ['bob@example.com', 'dan@example.com'], groups: [], tags: [], count: 2 },
   createdMs: 0,
   expiresMs: 32_503_680_000_000,

@@ -35,6 +35,7 @@ const RECORD: AccessRecord = {
   namespaces: [],
   reason: 'disk `full` <!channel> @all [x](http://evil)',
   durationMs: 3_600_000,
+  maxDurationMs: 3_600_000,
   approvers: { users: ['bob@example.com'], groups: [], tags: [], count: 1 },
   createdMs: Date.UTC(2026, 10, 28),
   expiresMs: Date.UTC(2026, 10, 29),
