@@ -11,7 +11,8 @@
  * Anyone with write access to the bucket can write these objects, so only leases and claims with a trusted signature
  * are valid. Sessions under a name without a valid lease are never taken over. An attacker with write access can also
  * restore an earlier lease. For this reason, each lease contains a later time than the previous lease, and a recorder
- * is live only while these times advance.
+ * is live only while these times advance. Each lease also contains the last published entry of the evidence log. Live
+ * recorders therefore detect an older copy of that log.
  */
 import { randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
@@ -19,6 +20,8 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { forEachConcurrent } from '../../async/for-each-concurrent.ts';
 import { createSequence } from '../../async/sequence.ts';
+import { BoundedMap } from '../../bounded-map.ts';
+import type { LogHead } from '../evidence/log-entry.ts';
 import { encodeStatement, readStatement } from '../evidence/statement.ts';
 import type { PublicKey, SigningKey } from '../evidence/signing-key.ts';
 import { replaceFile } from '../../directories.ts';
@@ -31,8 +34,12 @@ export interface LeaseOptions {
   /** Directory of the file that contains the name of this recorder. A restarted recorder keeps its name. */
   readonly spoolDirectory: string;
   readonly leaseMs: number;
-  /** The evidence log of this recorder: name and signing key. */
-  readonly evidence: { readonly log: string; readonly key: SigningKey };
+  /** The evidence log of this recorder: name, signing key, and last published entry. */
+  readonly evidence: {
+    readonly log: string;
+    readonly key: SigningKey;
+    readonly published?: () => LogHead | undefined;
+  };
   /** Public keys of the trusted recorders, including this recorder. Map keys: key id. */
   readonly trusted: ReadonlyMap<string, PublicKey>;
   /** `monotonicMs` returns the time of a monotonic clock, and `nowMs` the time since the epoch, in milliseconds. */
@@ -60,6 +67,8 @@ const leaseSchema = z.strictObject({
   owner: z.string(),
   /** Evidence log of the owner. */
   log: z.string(),
+  /** Last published entry of the evidence log: number and hash. */
+  head: z.strictObject({ n: z.int().min(0), hash: z.string() }).exactOptional(),
   /** Milliseconds since the epoch. The owner increases this time with each lease under this name. */
   at: z.int().min(0),
 });
@@ -97,6 +106,8 @@ export class Lease {
    * Latest time in each lease, and the monotonic time when this recorder first read that value. Keys: name and owner.
    */
   readonly #seen = new Map<string, { readonly at: number; readonly sinceMs: number }>();
+  /** Newest entry of each evidence log, from all leases that this recorder read. Map keys: name of the log. */
+  readonly #heads = new BoundedMap<LogHead>(MAX_LEASES);
   readonly #checked = createCheckCache<SignedLease | 'unproven' | undefined>();
   readonly #exclusively = createSequence();
 
@@ -160,7 +171,9 @@ export class Lease {
         if (name === this.#name) nowMs = object.modifiedAtMs;
         if (written.length >= MAX_LEASES) return;
         const lease = await this.#checked(object, () => this.#read(name));
-        if (typeof lease === 'object') written.push({ name, atMs: object.modifiedAtMs, lease });
+        if (typeof lease !== 'object') return;
+        written.push({ name, atMs: object.modifiedAtMs, lease });
+        this.#rememberHead(lease);
       });
     }
     const ownLog = this.#options.evidence.log;
@@ -180,6 +193,19 @@ export class Lease {
       signed,
       liveLogs: new Set([ownLog, ...live.map(({ lease }) => lease.log)]),
     };
+  }
+
+  /**
+   * Returns the newest entry of an evidence log that a lease contained since this process started. If the entry is no
+   * longer in the log, an attacker restored an older copy of the log.
+   */
+  headOf(log: string): LogHead | undefined {
+    return this.#heads.get(log);
+  }
+
+  #rememberHead({ log, head }: SignedLease): void {
+    const known = this.#heads.get(log) ?? { log, n: -1, hash: '' };
+    this.#heads.set(log, head === undefined || head.n <= known.n ? known : { log, ...head });
   }
 
   /**
@@ -227,7 +253,10 @@ export class Lease {
   #write(recorder: string, owner: string): Promise<void> {
     const { bucket, evidence, nowMs } = this.#options;
     this.#at = Math.max(this.#at + 1, Math.floor(nowMs()));
-    const lease: SignedLease = { recorder, owner, log: evidence.log, at: this.#at };
+    const { log } = evidence;
+    const published = evidence.published?.();
+    const head = published === undefined ? {} : { head: { n: published.n, hash: published.hash } };
+    const lease: SignedLease = { recorder, owner, log, ...head, at: this.#at };
     return bucket.put(
       RECORDERS_FOLDER + recorder,
       Buffer.from(encodeStatement('lease', lease, evidence.key)),

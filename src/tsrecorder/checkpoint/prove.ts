@@ -10,6 +10,7 @@ import { readLogFrom, type DocumentReader } from '../evidence/verify-logs.ts';
 import type { Bucket } from '../store/bucket.ts';
 import { recordingId } from '../store/key.ts';
 import { readCheckpoint, type Checkpoint } from './checkpoint.ts';
+import type { Lease } from './lease.ts';
 import type { OpenSession } from './segments.ts';
 
 /** A session with signed copies, whose start entry is in the evidence log of the recorder that signed the copies. */
@@ -33,6 +34,8 @@ export interface ProveOptions {
   readonly trusted: ReadonlyMap<string, PublicKey>;
   /** `witnessed` returns the newest known entry of an evidence log. */
   readonly evidence: Pick<SessionEvidence, 'witnessed'>;
+  /** `headOf` returns the newest entry of an evidence log that a lease contained. */
+  readonly lease: Pick<Lease, 'headOf'>;
 }
 
 /** A session that its recorder stored before the recorder was lost. */
@@ -46,7 +49,7 @@ export interface EndedSession {
  */
 export async function proveSession(
   session: OpenSession,
-  { bucket, store, trusted, evidence }: ProveOptions,
+  { bucket, store, trusted, evidence, lease }: ProveOptions,
 ): Promise<ProvenSession | EndedSession | Distrust> {
   const read = await readCheckpoint(bucket, session, trusted);
   if ('problem' in read) return distrust(read.problem, read.isForged);
@@ -56,10 +59,13 @@ export async function proveSession(
   const [finding] = findings;
   if (finding !== undefined)
     return distrust(`the evidence log of its recorder is damaged: ${finding.message}`, true);
-  const seen = evidence.witnessed(log);
-  if (seen !== undefined && seen.n >= start && published.hashes.get(seen.n) !== seen.hash)
+  const seen = [evidence.witnessed(log), lease.headOf(log)];
+  const missing = seen.find(
+    (head) => head !== undefined && head.n >= start && published.hashes.get(head.n) !== head.hash,
+  );
+  if (missing !== undefined)
     return distrust(
-      `the evidence log of its recorder is an older copy: this recorder saw entry ${seen.n}, which is missing now`,
+      `the evidence log of its recorder is an older copy: this recorder saw entry ${missing.n}, which is missing now`,
       true,
     );
   const began = published.entries.get(start)?.event;

@@ -160,6 +160,12 @@ export class EvidenceLog {
     return this.#journal.witnessed(log);
   }
 
+  /** Last entry that is in the store; undefined if there is none. */
+  get published(): LogHead | undefined {
+    const { n, hash } = this.#journal.base;
+    return n === 0 ? undefined : { log: this.id, n: n - 1, hash };
+  }
+
   /** Number of entries that are not in the store. */
   get unpublished(): number {
     return this.#journal.waiting;

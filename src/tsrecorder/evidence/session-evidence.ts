@@ -79,6 +79,8 @@ export async function openSessionEvidence(options: SessionEvidenceOptions) {
     /** Name of the evidence log, and its signing key. */
     log: log.id,
     key: options.key,
+    /** Last log entry that is in the store; undefined if there is none. */
+    published: (): LogHead | undefined => log.published,
     /** Number of log entries that are not in the store. */
     get unpublished(): number {
       return log.unpublished;
@@ -173,10 +175,7 @@ export async function openSessionEvidence(options: SessionEvidenceOptions) {
     witnessed: (id: string): LogHead | undefined => log.witnessed(id),
     /** Publishes the evidence log to the store. */
     publish,
-    async close(): Promise<void> {
-      await marks.close();
-      await log.close();
-    },
+    close: (): Promise<void> => marks.close().then(() => log.close()),
   };
 }
 

@@ -215,6 +215,7 @@ describe('a session that a lost recorder left', () => {
       store: site.store,
       trusted,
       evidence,
+      lease: own.lease,
     });
     if (!('adoption' in proven)) throw new Error('it is not proven');
     expect(await rebuildSpool(site.bucket, session!, proven, spool)).toBeUndefined();
@@ -269,6 +270,28 @@ describe('an older copy of all objects of a lost recorder in the bucket', () => 
       { trust: 'failed', trustReason: expect.stringContaining('older copy') as unknown },
     ]);
     expect(open(site.bucket).length).toBeGreaterThan(0);
+  });
+
+  it('is not signed if the session had ended when this recorder last read the lease of the lost one', async () => {
+    const { site, lost, session } = await beginSession();
+    const { bucket } = site;
+    await lost.evidence.publish();
+    const own = await site.recorder(1);
+    await own.look();
+    const before = new Map(bucket.objects);
+    await session.end();
+    await lost.evidence.publish();
+    await lost.look();
+    await own.look();
+    expect(own.evidence.witnessed(lost.evidence.log)?.n ?? 0).toBeLessThan(publishedLog(bucket).next - 1);
+    bucket.objects.clear();
+    for (const [name, object] of before) bucket.objects.set(name, object);
+    site.wait(LEASE_MS);
+    await takeOver(site, own);
+    expect(stored(bucket)).toEqual([]);
+    expect(own.untrusted()).toMatchObject([
+      { trust: 'failed', reason: expect.stringContaining('older copy') as unknown },
+    ]);
   });
 
   it('is a fault in each order of the logs if its recorder had signed another end', async () => {
