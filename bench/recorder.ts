@@ -39,7 +39,7 @@ export interface RecorderSample {
   readonly earlyRssMb: number;
   readonly lateRssMb: number;
   readonly peakRssMb: number;
-  /** Rate of `dd conv=fsync` in the runs before and after the flood, in MB/s. */
+  /** Mean rate of `dd conv=fsync` in its two runs, before and after the flood, in MB/s. */
   readonly ddMbps: number;
 }
 

@@ -44,7 +44,7 @@ const MAX_BACKOFF_MS = 300_000;
 
 /**
  * A container of a pod: a program with a log and a restart policy. Clients can attach to the container. A container
- * starts automatically after the current turn of the event loop.
+ * starts automatically, after the code that created it has returned.
  */
 export class Container {
   readonly spec: ContainerSpec;

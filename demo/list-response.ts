@@ -11,7 +11,7 @@ import { encodeTable, parseTableRequest, type TableOptions, type TableRequest } 
 /** Default duration of a watch without `timeoutSeconds`, in ms. Kubernetes uses 30 to 60 minutes. */
 const DEFAULT_WATCH_MS = 45 * 60_000;
 /**
- * Interval of bookmark events, which send the current resource version to an idle watcher. Source: apiserver
+ * Interval of bookmark events, which send the current resource version to a watcher. Source: apiserver
  * `bookmarkFrequency`.
  */
 const BOOKMARK_MS = 60_000;

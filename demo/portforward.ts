@@ -19,8 +19,8 @@ interface Pair {
 
 /**
  * Serves port-forward on `transport`. Each pair of streams with one `requestid` becomes a connection to the local port
- * from `resolvePort`. Errors and rejected connections are reported on the error stream of the pair. Resolves after the
- * client has disconnected and every connection is closed. Source: kubelet `cri/streaming/portforward`.
+ * from `resolvePort`. If the local port refuses the connection, the error stream of the pair reports the reason.
+ * Resolves after the client has disconnected. Source: kubelet `cri/streaming/portforward`.
  */
 export async function servePortForward(
   transport: Duplex,

@@ -19,7 +19,7 @@ export const SPDY_PROTOCOLS = [
 
 /**
  * Opens a session over SPDY on `socket`. The 101 response on this socket has selected `protocol`. Resolves when the
- * client has opened exactly the requested streams. If the client needs more than 30 s, closes the connection and
+ * client has opened all requested streams. If the client needs more than 30 s, closes the connection and
  * rejects. Source: kubelet `cri/streaming/remotecommand/httpstream.go`.
  */
 export async function openSpdySession(

@@ -8,7 +8,7 @@ export const MARKER_VARIABLE = 'TAILCAST_DEMO_POD';
  * jobs and daemons that have left their process group. Needs `/proc`; does nothing without it.
  */
 export function sweepProcesses(marker: string): void {
-  // A process may fork during the scan, so the scan is repeated until it finds no process.
+  // A process may fork during the scan, so the scan is repeated until it finds no process, at most five times.
   for (let pass = 0; pass < 5; pass += 1) {
     const found = listPids().filter((pid) => carries(pid, `${MARKER_VARIABLE}=${marker}`));
     if (found.length === 0) return;

@@ -36,7 +36,10 @@ function pipeTerminals(reason: string): Terminals {
 
 const INTERACTIVE_SHELLS = /\/(sh|bash|dash|ash|zsh|ksh)$/;
 
-/** Disables line editing in Bash, because the line discipline already echoes input. */
+/**
+ * Returns the arguments for an interactive shell. In Bash, they disable line editing, because the line discipline
+ * already echoes input.
+ */
 function interactive(program: string): readonly string[] {
   return program.endsWith('/bash') ? ['--noediting', '-i'] : ['-i'];
 }

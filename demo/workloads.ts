@@ -20,8 +20,8 @@ const REPLICA_SETS = requireResource('apps', 'replicasets');
 
 /**
  * The controllers of Deployments and ReplicaSets. The controllers create a ReplicaSet for the template of each
- * Deployment, and the pods of each ReplicaSet. The controllers also delete objects whose owner was deleted. Rolling
- * updates replace all pods at once.
+ * Deployment, and the pods of each ReplicaSet. The controllers also delete objects whose owners were all deleted.
+ * Rolling updates replace all pods at once.
  */
 export class WorkloadController {
   readonly #store: Store;
@@ -53,7 +53,7 @@ export class WorkloadController {
       .filter((object) => stringAt(object, 'metadata', 'deletionTimestamp') === '');
   }
 
-  /** Deletes objects whose owner does not exist. */
+  /** Deletes objects that have owners, but none of these owners exists. */
   #collectOrphans(): void {
     const stored = RESOURCES.filter(isStored);
     const uids = new Set(

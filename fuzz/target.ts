@@ -87,8 +87,7 @@ export interface StreamResult {
 
 /**
  * Feeds the input to a parser byte by byte, and then to another parser in random pieces. Both parsers must return the
- * same output and the same error, and an error must be final. A parser must neither change its input nor keep a
- * reference to it.
+ * same output and the same error. With `afterRefusal`, an error must be final. A parser must not change its input.
  */
 export function checkStream<Output>(
   input: Uint8Array,
@@ -136,7 +135,7 @@ function feed<Output>(chunks: readonly Uint8Array[], check: StreamCheck<Output>)
   return { merged: check.merge(merged.flat()), refused: undefined };
 }
 
-/** Cuts bytes at random; large inputs are cut into few pieces. */
+/** Cuts bytes into pieces of random length. The maximum length of the pieces is also random. */
 export function cutAtRandom(input: Uint8Array, random: Random): readonly Uint8Array[] {
   const most = random.pick([3, 40, 1_000, 100_000]);
   const chunks: Uint8Array[] = [];

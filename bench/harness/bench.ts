@@ -1,4 +1,4 @@
-/** One run of the benchmarks, with the processes that all cases share. Each process starts at its first use. */
+/** One run of the benchmarks, with the processes that all cases share. */
 import { spawnSync } from 'node:child_process';
 import { copyFileSync, mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';

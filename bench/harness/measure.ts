@@ -91,8 +91,8 @@ export async function measureCase(
 }
 
 /**
- * Warms up a peer. JavaScript peers repeat the load until their rate is stable. The load runs only once if the peer is
- * written in Go or C, the run is quick, or the case measures memory or has a single round.
+ * Warms up a peer. For tailcast and the direct connection, the load is repeated until the rate is stable. The load runs
+ * only once for other peers, and in cases that measure memory or have a single round. A quick run has one turn.
  */
 async function warmPeer(
   benchmark: BenchCase,
@@ -124,12 +124,11 @@ async function startedAnew(peer: Peer): Promise<Peer> {
   return { ...anew, startedAtMs };
 }
 
-/** Duration of the warm-up load in a quick run for peers without a JIT compiler, in milliseconds. */
+/** Duration of the warm-up load in a quick run for other peers than tailcast, in milliseconds. */
 const WARM_COMPILED_MS = 200;
 
 /**
- * Returns a load for the warm-up; its results are not used. If the peer has two processes, each process gets half of
- * the load.
+ * Returns the load for the warm-up, whose results are not used. Returns undefined if the case creates its own load.
  */
 function warmUpPlan(benchmark: BenchCase, peer: Peer, scale: Scale): LoadPlan | undefined {
   const jit = isOurs(peer.name);

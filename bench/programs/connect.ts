@@ -31,9 +31,8 @@ export function open(target: Target, alpn: 'http/1.1' | 'h2'): Promise<Socket> {
 }
 
 /**
- * Opens connections one after another, so that several processes that accept from one socket get about the same number.
- * If 32 connections are opened at the same time, the busier one of two processes accepts 18 to 30 of them. If the
- * connections are opened one after another, the busier process accepts 16 to 20.
+ * Opens connections one after another. If several processes accept from one socket, each process then gets about the
+ * same number of connections.
  */
 export async function openAll(
   target: Target,

@@ -139,7 +139,10 @@ function runRequest(agent: Agent): void {
   });
 }
 
-/** Closes every third connection before the response has arrived, and the others after the response. */
+/**
+ * Opens a connection. Every third connection is destroyed 50 ms after its request, which is incomplete in half of these
+ * connections. The other connections are closed after the response.
+ */
 function runConnection(): void {
   count.connections += 1;
   if (count.connections % 3 !== 0) return runRequest(new Agent({ ca, keepAlive: false }));

@@ -32,7 +32,7 @@ export interface Role {
   readonly child: ChildProcess;
   readonly ops: string;
   readonly samples: Sample[];
-  /** Lines that the log of the process must not contain. */
+  /** Log lines with another level than `info`. Each of these lines is a fault of the test run. */
   readonly alarms: string[];
 }
 
