@@ -1,11 +1,7 @@
 import type { Duplex } from 'node:stream';
 
 /** A timer that fires once, unless it is extended or cleared before. */
-export interface Deadline {
-  /** Restarts the timer with the full time. */
-  readonly extend: () => void;
-  readonly clear: () => void;
-}
+export type Deadline = ReturnType<typeof createDeadline>;
 
 /** If a timer fires at least this many milliseconds late, the process was paused. */
 const PAUSED_MS = 500;
@@ -19,7 +15,7 @@ const CATCH_UP_MS = 1000;
  *
  * @param keepsAlive true if the deadline keeps the process alive
  */
-export function createDeadline(ms: number, expire: () => void, keepsAlive = false): Deadline {
+export function createDeadline(ms: number, expire: () => void, keepsAlive = false) {
   const start = (delayMs: number, action: () => void): NodeJS.Timeout => {
     const timer = setTimeout(action, delayMs);
     return keepsAlive ? timer : timer.unref();
@@ -32,13 +28,14 @@ export function createDeadline(ms: number, expire: () => void, keepsAlive = fals
     else catchUp = start(CATCH_UP_MS, expire);
   });
   return {
-    extend() {
+    /** Restarts the timer with the full time. */
+    extend: () => {
       if (!live) return;
       clearTimeout(catchUp);
       dueMs = performance.now() + ms;
       timer.refresh();
     },
-    clear() {
+    clear: () => {
       live = false;
       clearTimeout(catchUp);
       clearTimeout(timer);

@@ -57,19 +57,6 @@ export interface ClustersOptions {
   readonly signal: AbortSignal;
 }
 
-export interface Clusters {
-  readonly current: () => ClusterSnapshot<GatedCluster>;
-  readonly file: ClusterFile;
-  /** Addresses (`host:port`) of listeners that serve only one cluster. Map keys: name of the cluster. */
-  readonly listeners: ReadonlyMap<string, string>;
-  readonly check: ReadinessCheck;
-  /** Total number of connections to the API servers of all clusters, and the number of idle connections among them. */
-  size(): { readonly total: number; readonly idle: number };
-  /** Reads all sources immediately. Never rejects. */
-  reload(): Promise<void>;
-  close(): void;
-}
-
 interface OpenCluster {
   readonly spec: ClusterSpec;
   readonly key: string;
@@ -97,7 +84,7 @@ interface Binding {
  */
 export async function openClusters(options: ClustersOptions): Promise<Clusters> {
   const file = await readClusterFile(options.path);
-  const manager = new ClusterManager(options, file);
+  const manager = new Clusters(options, file);
   await manager.reload();
   manager.requireClusters();
   void manager.follow(options.signal);
@@ -134,7 +121,7 @@ export async function createClusterServer(
   });
 }
 
-class ClusterManager implements Clusters {
+export class Clusters {
   file: ClusterFile;
   readonly check: ReadinessCheck = { name: 'clusters', check: async () => this.#ready() };
   readonly #options: ClustersOptions;
@@ -155,6 +142,7 @@ class ClusterManager implements Clusters {
 
   readonly current = (): ClusterSnapshot<GatedCluster> => this.#snapshot;
 
+  /** Addresses (`host:port`) of listeners that serve only one cluster. Map keys: name of the cluster. */
   get listeners(): ReadonlyMap<string, string> {
     const named = [...this.#open.values()].flatMap(({ spec }) =>
       spec.listen === undefined ? [] : [[spec.name, spec.listen] as const],
@@ -169,6 +157,7 @@ class ClusterManager implements Clusters {
     throw new TailcastError('CONFIG_INVALID', `${this.#options.path}: no cluster can be used\n  ${reasons}`);
   }
 
+  /** Total number of connections to the API servers of all clusters, and the number of idle connections among them. */
   size(): { readonly total: number; readonly idle: number } {
     let [total, idle] = [0, 0];
     for (const { pool } of this.#open.values()) {
@@ -185,6 +174,7 @@ class ClusterManager implements Clusters {
     }
   }
 
+  /** Reads all sources immediately. Never rejects. */
   async reload(): Promise<void> {
     const problems = new Map<string, string>();
     await this.#readFile(problems);

@@ -32,16 +32,7 @@ import { type GatewayOptions, openServer, requestLimits } from './gateway-server
 /** Number of connections beyond the limit to which the gateway still sends an error response. */
 const SURPLUS_CONNECTIONS = 256;
 
-export interface RunningGateway {
-  readonly host: string;
-  readonly port: number;
-  /** CA certificate that clients need if the gateway's certificate is self-signed. */
-  readonly caPem: string | undefined;
-  readonly apiServer: string;
-  readonly opsAddress: { readonly host: string; readonly port: number } | undefined;
-  /** Waits up to `limitMs` until sessions and requests have finished, then closes everything. */
-  close(limitMs: number): Promise<void>;
-}
+export type RunningGateway = Awaited<ReturnType<typeof assemble>>;
 
 /** `tailcast gateway`: runs until `signal` aborts, and then waits a limited time until sessions have finished. */
 export async function runGateway(config: GatewayConfig, context: CommandContext): Promise<void> {
@@ -98,7 +89,7 @@ function stateDirectoryOf({ config, environment }: GatewayOptions): string {
   return config.stateDirectory ?? join(defaultStateDirectory(environment), 'gateway');
 }
 
-async function assemble(options: GatewayOptions, stack: CleanUp): Promise<RunningGateway> {
+async function assemble(options: GatewayOptions, stack: CleanUp) {
   const { config, log } = options;
   const abort = new AbortController();
   stack.defer(() => abort.abort(new Error('the gateway has ended')));
@@ -159,10 +150,12 @@ async function assemble(options: GatewayOptions, stack: CleanUp): Promise<Runnin
   return {
     host: address.address,
     port: address.port,
+    /** CA certificate that clients need if the gateway's certificate is self-signed. */
     caPem: certificates?.caPem,
     apiServer: upstream.describe(),
     opsAddress: ops?.address,
-    async close(limitMs) {
+    /** Waits up to `limitMs` until sessions and requests have finished, then closes everything. */
+    async close(limitMs: number) {
       const closed = listeners.map((one) => one.close(AbortSignal.timeout(limitMs + 1000)));
       await server.drain(limitMs, () => sum(listeners.map(({ halfOpenConnections }) => halfOpenConnections)));
       await Promise.all(closed);

@@ -25,19 +25,7 @@ export interface NameAddresses {
   readonly ip6: readonly string[];
 }
 
-export interface NameRecords {
-  /** Number of names. */
-  readonly size: number;
-  /** @param name in lower case, without the final dot */
-  find(name: string): NameAddresses | undefined;
-  /**
-   * True if the name is a served domain, or if the file contains a subdomain of the name. The name then exists, even
-   * without addresses.
-   */
-  hasBelow(name: string): boolean;
-  /** Returns the longest domain that the nameserver serves and that contains the name. */
-  domainOf(name: string): string | undefined;
-}
+export type NameRecords = ReturnType<typeof createRecords>;
 
 const addressMap = z
   .record(z.string(), z.array(z.string()))
@@ -83,13 +71,20 @@ export function parseRecords(text: string): NameRecords {
   return createRecords(names, domains);
 }
 
-function createRecords(names: ReadonlyMap<string, NameAddresses>, domains: ReadonlySet<string>): NameRecords {
+function createRecords(names: ReadonlyMap<string, NameAddresses>, domains: ReadonlySet<string>) {
   const parents = new Set([...names.keys()].flatMap((name) => parentsOf(name)));
   return {
+    /** Number of names. */
     size: names.size,
-    find: (name) => names.get(name),
-    hasBelow: (name) => parents.has(name) || domains.has(name),
-    domainOf: (name) => [name, ...parentsOf(name)].find((one) => domains.has(one)),
+    /** @param name in lower case, without the final dot */
+    find: (name: string) => names.get(name),
+    /**
+     * True if the name is a served domain, or if the file contains a subdomain of the name. The name then exists, even
+     * without addresses.
+     */
+    hasBelow: (name: string) => parents.has(name) || domains.has(name),
+    /** Returns the longest domain that the nameserver serves and that contains the name. */
+    domainOf: (name: string) => [name, ...parentsOf(name)].find((one) => domains.has(one)),
   };
 }
 

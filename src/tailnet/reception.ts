@@ -32,13 +32,7 @@ export interface ReceptionOptions {
   readonly handOver: (socket: Socket, alpn: Alpn, peer: Peer) => void;
 }
 
-export interface Reception {
-  readonly receive: (raw: Socket) => void;
-  /** Raw sockets of connections that are not ready yet. */
-  readonly halfOpen: Iterable<Socket> & { readonly size: number };
-}
-
-export function createReception(options: ReceptionOptions): Reception {
+export function createReception(options: ReceptionOptions) {
   const { log, certificates, headerTimeoutMs, handshakeTimeoutMs } = options;
   const terminator = certificates === undefined ? undefined : createTlsTerminator({ certificates, log });
   const halfOpen = new UnfinishedHandshakes();
@@ -115,8 +109,9 @@ export function createReception(options: ReceptionOptions): Reception {
   }
 
   return {
+    /** Raw sockets of connections that are not ready yet. */
     halfOpen,
-    receive(raw) {
+    receive: (raw: Socket) => {
       raw.on('error', (error) => log.debug({ error: errorText(error) }, 'connection error'));
       const peer = socketPeer(raw);
       if (peer === undefined) {

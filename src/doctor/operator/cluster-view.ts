@@ -21,17 +21,7 @@ export type ParentKind =
   | 'Ingress'
   | 'Gateway';
 
-export interface ClusterView {
-  /**
-   * Returns the resources of one kind. For Services, Ingresses and Gateways, returns only the resources that request a
-   * proxy or already have one. Undefined if the settings disable this kind.
-   */
-  parents(kind: ParentKind): Promise<readonly KubeObject[] | undefined>;
-  /** Returns objects with these labels in the operator's namespace. */
-  made(kind: ResourceKind, labelSelector: string): Promise<readonly KubeObject[]>;
-  get: KubeClient['get'];
-  classes(): Promise<readonly KubeObject[]>;
-}
+export type ClusterView = ReturnType<typeof createClusterView>;
 
 export interface ViewOptions {
   readonly client: Pick<KubeClient, 'get' | 'list'>;
@@ -51,7 +41,7 @@ export function conditionsIn(object: KubeObject): readonly Condition[] {
 }
 
 /** Creates a view, which requests each list when it is needed for the first time. */
-export function createClusterView({ client, namespace, uses, servesUnclassed }: ViewOptions): ClusterView {
+export function createClusterView({ client, namespace, uses, servesUnclassed }: ViewOptions) {
   const known = new Map<string, Promise<readonly KubeObject[]>>();
   function listed(kind: ResourceKind, options: ListOptions): Promise<readonly KubeObject[]> {
     const key = `${kind.plural} ${JSON.stringify(options)}`;
@@ -70,7 +60,11 @@ export function createClusterView({ client, namespace, uses, servesUnclassed }: 
     Gateway: { kind: KINDS.gateway, isUsed: uses.gateways },
   };
   return {
-    async parents(name) {
+    /**
+     * Returns the resources of one kind. For Services, Ingresses and Gateways, returns only the resources that request a
+     * proxy or already have one. Undefined if the settings disable this kind.
+     */
+    async parents(name: ParentKind) {
       const { kind, isUsed } = kinds[name];
       if (!isUsed) return undefined;
       const objects = await listed(kind, {});
@@ -85,8 +79,9 @@ export function createClusterView({ client, namespace, uses, servesUnclassed }: 
       }
       return name === 'Ingress' ? objects.filter(isIngressOfInterest) : objects;
     },
-    made: (kind, labelSelector) => listed(kind, { namespace, labelSelector }),
-    get: (kind, reference) => client.get(kind, reference),
+    /** Returns objects with these labels in the operator's namespace. */
+    made: (kind: ResourceKind, labelSelector: string) => listed(kind, { namespace, labelSelector }),
+    get: ((kind, reference) => client.get(kind, reference)) satisfies KubeClient['get'],
     classes: () => listed(KINDS.proxyClass, {}),
   };
 }

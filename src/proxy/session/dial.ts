@@ -82,21 +82,11 @@ export async function dialUpgrade(
   }
 }
 
-/** A connection that is opened in advance and may stay unused. */
-export interface EarlyConnection {
-  /**
-   * The first call returns the early connection if it is still open. Every other call opens a new connection.
-   */
-  readonly connect: ConnectUpstream;
-  /** Closes the early connection unless `connect` has returned it. */
-  discard(): void;
-}
-
 /**
  * Opens a connection to the API server in advance and sends nothing on it. This saves the time of the TCP and
  * TLS handshakes later.
  */
-export function connectEarly(connect: ConnectUpstream): EarlyConnection {
+export function connectEarly(connect: ConnectUpstream) {
   let early: Promise<Duplex> | undefined = connect();
   // Both kinds of failure are handled elsewhere: `connect` throws if the connection failed, and the caller adds its own
   // listener to the socket.
@@ -105,13 +95,17 @@ export function connectEarly(connect: ConnectUpstream): EarlyConnection {
     () => {},
   );
   return {
-    async connect() {
+    /**
+     * The first call returns the early connection if it is still open. Every other call opens a new connection.
+     */
+    connect: async () => {
       const opened = early;
       early = undefined;
       if (opened === undefined) return connect();
       const socket = await opened;
       return socket.destroyed || socket.readableEnded ? connect() : socket;
     },
+    /** Closes the early connection unless `connect` has returned it. */
     discard() {
       early?.then(
         (socket) => socket.destroy(),

@@ -50,26 +50,8 @@ export interface SignedDocumentsOptions<T> extends DocumentSigner {
   readonly isReplaced: boolean;
 }
 
-export interface SignedDocuments<T> {
-  /**
-   * Returns the valid documents, with their names as map keys. Returns the same map until a document changes.
-   * @throws TailcastError `STORE_FAILED`
-   */
-  all(): Promise<ReadonlyMap<string, T>>;
-  /**
-   * Returns the valid documents after all documents were read at least once. Use this function to check limits.
-   * @throws TailcastError `STORE_FAILED`, or `RECORDER_BUSY` if the first read takes too long
-   */
-  complete(): Promise<ReadonlyMap<string, T>>;
-  /** Signs and stores a document. If `replaces` is false, the name must be new. @returns the result of `all` */
-  write(value: T, replaces: boolean): Promise<ReadonlyMap<string, T>>;
-  remove(name: string): Promise<void>;
-}
-
 /** Creates the in-memory copy of one folder. */
-export function createSignedDocuments<T extends object>(
-  options: SignedDocumentsOptions<T>,
-): SignedDocuments<T> {
+export function createSignedDocuments<T extends object>(options: SignedDocumentsOptions<T>) {
   const { store, key, trusted, nowMs, folder, purpose, schema, nameOf, isReplaced } = options;
   const known = new Map<string, T>();
   const invalid = new Set<string>();
@@ -123,7 +105,15 @@ export function createSignedDocuments<T extends object>(
   }
 
   return {
+    /**
+     * Returns the valid documents, with their names as map keys. Returns the same map until a document changes.
+     * @throws TailcastError `STORE_FAILED`
+     */
     all,
+    /**
+     * Returns the valid documents after all documents were read at least once. Use this function to check limits.
+     * @throws TailcastError `STORE_FAILED`, or `RECORDER_BUSY` if the first read takes too long
+     */
     async complete() {
       if (!wasComplete && !(await settledWithin(MAX_FIRST_WAIT_MS, readAll())))
         throw new TailcastError(
@@ -132,7 +122,8 @@ export function createSignedDocuments<T extends object>(
         );
       return all();
     },
-    async write(value, replaces) {
+    /** Signs and stores a document. If `replaces` is false, the name must be new. @returns the result of `all` */
+    async write(value: T, replaces: boolean) {
       const name = nameOf(value);
       const content = Buffer.from(encodeStatement(purpose, value, key));
       if (replaces) await store.replaceDocument(name, content);
@@ -142,7 +133,7 @@ export function createSignedDocuments<T extends object>(
       shown = new Map(known);
       return shown;
     },
-    async remove(name) {
+    async remove(name: string) {
       await store.removeDocument(name);
       known.delete(name);
       shown = new Map(known);

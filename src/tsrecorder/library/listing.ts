@@ -31,20 +31,7 @@ export interface CurrentListing extends Listing {
   readonly added: ReadonlyMap<string, Candidate>;
 }
 
-export interface Listings {
-  /** Returns a listing that is at most `refreshMs` old. */
-  recent(): Promise<CurrentListing>;
-  /** Returns the last listing of any age. */
-  last(): Promise<CurrentListing>;
-  /** Lists the store again. */
-  anew(): Promise<CurrentListing>;
-  /** Starts a listing before the first request. The next request creates another listing, to find later changes. */
-  prepare(): Promise<CurrentListing>;
-  /** Adds a recording that this process has stored to the last listing. */
-  add(stored: StoredRecording): void;
-  /** Discards the cached listing, so that the next request creates a new listing. */
-  forget(): void;
-}
+export type Listings = ReturnType<typeof createListings>;
 
 export interface ListingsOptions {
   readonly store: ReadableStore;
@@ -70,7 +57,7 @@ interface Last {
 }
 
 /** Creates the listings of a store. */
-export function createListings(options: ListingsOptions): Listings {
+export function createListings(options: ListingsOptions) {
   const { store, remote, refreshMs, now, onChanged } = options;
   const readScopes = createCandidateScopes();
   let scanned: readonly StoredRecording[] | undefined;
@@ -123,11 +110,16 @@ export function createListings(options: ListingsOptions): Listings {
   const anew = (): Promise<CurrentListing> => list(now());
 
   return {
+    /** Returns a listing that is at most `refreshMs` old. */
     recent: () => (last === undefined || now() - last.at >= refreshMs ? anew() : withAdded(last)),
+    /** Returns the last listing of any age. */
     last: () => (last === undefined ? anew() : withAdded(last)),
+    /** Lists the store again. */
     anew,
+    /** Starts a listing before the first request. The next request creates another listing, to find later changes. */
     prepare: () => list(Number.NEGATIVE_INFINITY),
-    add(stored) {
+    /** Adds a recording that this process has stored to the last listing. */
+    add(stored: StoredRecording) {
       if (last === undefined) return;
       if (last.added.size >= MAX_ADDED) last = undefined;
       else {
@@ -136,6 +128,7 @@ export function createListings(options: ListingsOptions): Listings {
         own.set(id, stored);
       }
     },
+    /** Discards the cached listing, so that the next request creates a new listing. */
     forget() {
       last = undefined;
     },

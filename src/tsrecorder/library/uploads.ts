@@ -17,14 +17,7 @@ export interface ListedUploads<T extends { readonly key: RecordingKey }> {
   readonly byMark: ReadonlyMap<string, readonly Candidate[]>;
 }
 
-export interface MergedUploads {
-  /** Yields the uploads whose `order` is less than `before`, newest first. Default: all uploads. */
-  after(before: string | undefined): Iterable<Candidate>;
-  /** Returns the uploads with a session mark, newest first. */
-  ofMark(mark: string): readonly Candidate[];
-  /** Finds an upload by its id. */
-  find(id: string): Candidate | undefined;
-}
+export type MergedUploads = ReturnType<typeof mergeUploads>;
 
 /**
  * Merges uploads with a listing.
@@ -34,7 +27,7 @@ export interface MergedUploads {
 export function mergeUploads<T extends { readonly key: RecordingKey }>(
   few: readonly Candidate[],
   { all, candidate, byMark }: ListedUploads<T>,
-): MergedUploads {
+) {
   const byId = new Map(few.map((upload) => [upload.id, upload]));
   let inOrder: readonly Candidate[] | undefined;
   const fewSorted = (): readonly Candidate[] => (inOrder ??= few.toSorted(newestFirst));
@@ -44,7 +37,8 @@ export function mergeUploads<T extends { readonly key: RecordingKey }>(
     before: string | undefined,
   ): number => (before === undefined ? 0 : firstOf(list, (item) => orderAt(item) < before));
   return {
-    *after(before) {
+    /** Yields the uploads whose `order` is less than `before`, newest first. Default: all uploads. */
+    *after(before: string | undefined): Iterable<Candidate> {
       const sorted = fewSorted();
       let next = startOf(sorted, ({ order }) => order, before);
       for (let at = startOf(all, ({ key }) => orderOf(key), before); ; at += 1) {
@@ -59,12 +53,14 @@ export function mergeUploads<T extends { readonly key: RecordingKey }>(
         if (!byId.has(upload.id)) yield upload;
       }
     },
-    ofMark(mark) {
+    /** Returns the uploads with a session mark, newest first. */
+    ofMark(mark: string) {
       const others = fewSorted().filter((upload) => upload.mark === mark);
       const listed = byMark.get(mark) ?? [];
       return others.length === 0 ? listed : withoutCopies(others, listed).toSorted(newestFirst);
     },
-    find(id) {
+    /** Finds an upload by its id. */
+    find(id: string) {
       const listed = all[indexOfId(all, id)];
       return byId.get(id) ?? (listed === undefined ? undefined : candidate(listed));
     },

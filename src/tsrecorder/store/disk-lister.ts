@@ -26,28 +26,22 @@ interface KnownFolder<T> {
   readonly found: T;
 }
 
-/** Lister of one store directory. */
-export interface DiskLister {
-  /** Lists all recordings. Waiting calls share one list, which is read after the last of these calls. */
-  list(): Promise<readonly StoredRecording[]>;
-  /**
-   * Returns the session mark of a recording. Uses the last list, so that the removal of thousands of recordings reads
-   * the folder only once.
-   */
-  markOf(id: string): Promise<string | undefined>;
-}
-
-/** @param report called with the path of each link or special file that has the name of a folder */
-export function createDiskLister(
-  directory: string,
-  nowMs: () => number,
-  report: (path: string) => void,
-): DiskLister {
+/**
+ * Creates the lister of one store directory.
+ *
+ * @param report called with the path of each link or special file that has the name of a folder
+ */
+export function createDiskLister(directory: string, nowMs: () => number, report: (path: string) => void) {
   const lister = new Lister(directory, nowMs, report);
   const inTurn = createSequence();
   return {
+    /** Lists all recordings. Waiting calls share one list, which is read after the last of these calls. */
     list: createSharedStep(inTurn, () => lister.list()),
-    markOf: (id) => inTurn(() => lister.markOf(id)),
+    /**
+     * Returns the session mark of a recording. Uses the last list, so that the removal of thousands of recordings reads
+     * the folder only once.
+     */
+    markOf: (id: string) => inTurn(() => lister.markOf(id)),
   };
 }
 

@@ -26,16 +26,7 @@ const MAX_KEYS = 1000;
 export type ArchiveCipher = ReturnType<typeof createArchiveCipher>;
 
 /** The keys of a key file. */
-export interface SealKeys {
-  /** Creates a data key for an object, and the head of its archive. */
-  seal(name: string): { readonly head: Uint8Array; readonly cipher: ArchiveCipher };
-  /**
-   * Unwraps the data key of an archive.
-   * @returns undefined if the wrapping key is not in the key file
-   * @throws ArchiveFormatError if the seal belongs to another object
-   */
-  open(seal: ArchiveSeal, name: string): ArchiveCipher | undefined;
-}
+export type SealKeys = ReturnType<typeof createSealKeys>;
 
 /**
  * Reads a key file: one key of 32 bytes in base64 per line, the key for new recordings first. `#` starts a comment.
@@ -65,18 +56,24 @@ export async function loadSealKeys(path: string): Promise<SealKeys> {
 }
 
 /** Creates the keys. @param keys keys of 32 bytes; the first key encrypts new archives */
-export function createSealKeys(keys: readonly [Uint8Array, ...Uint8Array[]]): SealKeys {
+export function createSealKeys(keys: readonly [Uint8Array, ...Uint8Array[]]) {
   const byId = new Map(keys.map((key) => [idOf(key).toString('hex'), key]));
   const [newest] = keys;
   return {
-    seal(name) {
+    /** Creates a data key for an object, and the head of its archive. */
+    seal(name: string) {
       const dataKey = randomBytes(KEY_BYTES);
       const keyId = idOf(newest);
       const nonce = randomBytes(NONCE_BYTES);
       const wrappedKey = Buffer.concat([nonce, encrypt(newest, nonce, dataKey, Buffer.from(name))]);
       return { head: encodeSeal({ keyId, wrappedKey }), cipher: createArchiveCipher(dataKey) };
     },
-    open({ keyId, wrappedKey }, name) {
+    /**
+     * Unwraps the data key of an archive.
+     * @returns undefined if the wrapping key is not in the key file
+     * @throws ArchiveFormatError if the seal belongs to another object
+     */
+    open({ keyId, wrappedKey }: ArchiveSeal, name: string) {
       const key = byId.get(Buffer.from(keyId).toString('hex'));
       if (key === undefined) return undefined;
       const [nonce, wrapped] = [wrappedKey.subarray(0, NONCE_BYTES), wrappedKey.subarray(NONCE_BYTES)];
