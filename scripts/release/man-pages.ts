@@ -15,15 +15,12 @@ const EXIT_STATUS =
  * streams are not connected.
  */
 export function describedProgram(): Command {
-  return createProgram(
-    {
-      stdout: new PassThrough(),
-      stderr: new PassThrough(),
-      environment: new Map(),
-      signal: new AbortController().signal,
-    },
-    { code: 0 },
-  );
+  return createProgram({
+    stdout: new PassThrough(),
+    stderr: new PassThrough(),
+    environment: new Map(),
+    signal: new AbortController().signal,
+  });
 }
 
 /** Returns the manual pages by file name, in roff with the man macros. */

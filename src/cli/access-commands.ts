@@ -1,18 +1,15 @@
 /** The commands of access on request: `request`, `requests`, `approve`, `deny`, `revoke`. */
-import { Option, type Command } from 'commander';
-import type { CommandContext } from '../config/command-context.ts';
+import { Option } from 'commander';
+import { several } from './arguments.ts';
 import { addContextOptions } from './archive-options.ts';
 import { RECORDER_OPTION } from './index-commands.ts';
+import type { Options, Tool } from './tool.ts';
 
-const LIST = (value: string, before: readonly string[] = []): readonly string[] => [...before, value];
-
-/** Adds the command `report`, which writes its exit code to `outcome`. */
-export function addReport(
-  command: (name: string, description: string) => Command,
-  context: CommandContext,
-  outcome: { code: number },
-): void {
-  addContextOptions(command('report', 'report access on request: who had it, who approved it, and its use'))
+/** Adds the command `report`. */
+export function addReport(program: Tool): void {
+  addContextOptions(
+    program.add('report', 'report access on request: who had it, who approved it, and its use'),
+  )
     .option(...RECORDER_OPTION)
     .option('--since <time>', 'date or age of the first event', '30d')
     .addOption(
@@ -25,20 +22,13 @@ export function addReport(
       '\nThe report contains the events that the recorder keeps. `tailcast verify` detects removed events.\n' +
         'Exit code: 0 complete, 1 the recorder could not read all events.',
     )
-    .action(async (options: Record<string, unknown>) => {
-      const { printReport } = await import('./report.ts');
-      outcome.code = await printReport(options, context);
-    });
+    .loads(async () => (await import('./report.ts')).printReport);
 }
 
-/** Adds the commands. The commands write their exit codes to `outcome`. */
-export function addAccess(
-  command: (name: string, description: string) => Command,
-  context: CommandContext,
-  outcome: { code: number },
-): void {
-  addContextOptions(command('request', 'request more rights for a limited time'))
-    .option('--group <name>', 'group to request; may be given several times', LIST)
+/** Adds the commands. */
+export function addAccess(program: Tool): void {
+  addContextOptions(program.add('request', 'request more rights for a limited time'))
+    .option('--group <name>', 'group to request; may be given several times', several)
     .option('--user <name>', 'Kubernetes user to request')
     .option('--writes', 'request write access, if your rule requires an approval of writes')
     .option('--reason <text>', 'reason, which the approvers see')
@@ -47,28 +37,23 @@ export function addAccess(
     .option('--wait', 'wait for the decision')
     .option('--json', 'one JSON object')
     .addHelpText('after', '\nExit code: 0 granted or pending, 1 refused, denied or expired.')
-    .action(async (options: Record<string, unknown>) => {
-      const { requestAccess } = await import('./access.ts');
-      outcome.code = await requestAccess(options, context);
-    });
-  addContextOptions(command('requests', 'list access requests: yours, and those that you may decide about'))
+    .loads(async () => (await import('./access.ts')).requestAccess);
+  addContextOptions(
+    program.add('requests', 'list access requests: yours, and those that you may decide about'),
+  )
     .option('--wait <id>', 'wait for the decision about one request')
     .option('--json', 'one JSON object per line')
-    .action(async (options: Record<string, unknown>) => {
-      const { listAccess } = await import('./access.ts');
-      outcome.code = await listAccess(options, context);
-    });
+    .loads(async () => (await import('./access.ts')).listAccess);
   for (const [verdict, description] of [
     ['approve', 'approve an access request'],
     ['deny', 'deny an access request'],
     ['revoke', 'end granted access at once, with its sessions'],
   ] as const) {
-    addContextOptions(command(verdict, description))
+    addContextOptions(program.add(verdict, description))
       .argument('<id>', 'id from `requests`')
       .option('--reason <text>', 'reason, which the requester sees')
-      .action(async (id: string, options: Record<string, unknown>) => {
-        const { decideAccess } = await import('./access.ts');
-        await decideAccess(verdict, id, options, context);
-      });
+      .action(async (id: string, options: Options) =>
+        (await import('./access.ts')).decideAccess(verdict, id, options, program.context),
+      );
   }
 }

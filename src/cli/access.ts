@@ -7,6 +7,8 @@ import { parseDuration } from '../tailnet/access-rules.ts';
 import { contextPortal } from './context-archive.ts';
 import { formatDuration, plain, print, printJson } from './output.ts';
 import { decodeBody, requestApi } from './recorder-archive.ts';
+import type { Options } from './tool.ts';
+import { textOf, textsOf } from './arguments.ts';
 
 const REQUEST = z.object({
   id: z.string(),
@@ -29,7 +31,6 @@ const REQUEST = z.object({
 type Request = z.infer<typeof REQUEST>;
 const LIST = z.object({ requests: z.array(REQUEST) });
 
-type Options = Readonly<Record<string, unknown>>;
 const POLL_MS = 1000;
 
 /** Runs `tailcast request`. @returns the exit code */
@@ -38,8 +39,7 @@ export async function requestAccess(options: Options, context: CommandContext): 
   const ms = duration === undefined ? undefined : parseDuration(duration);
   if (duration !== undefined && ms === undefined)
     throw new TailcastError('USAGE', `--for ${duration} is not a duration such as 30m or 4h`);
-  const groups = Array.isArray(options['group']) ? options['group'].map(String) : [];
-  const query = new URLSearchParams(groups.map((group) => ['group', group]));
+  const query = new URLSearchParams(textsOf(options['group']).map((group) => ['group', group]));
   for (const [name, value] of [
     ['user', textOf(options['user'])],
     ['reason', textOf(options['reason'])],
@@ -134,8 +134,4 @@ function quoted(text: string): string {
 function timeOf({ state, durationSeconds, expiresAt }: Request): string {
   if (state === 'pending') return `for ${formatDuration(durationSeconds)}, decide before ${expiresAt}`;
   return state === 'granted' ? `until ${expiresAt}` : '';
-}
-
-function textOf(value: unknown): string | undefined {
-  return typeof value === 'string' && value !== '' ? value : undefined;
 }

@@ -14,6 +14,7 @@ import type { AlertWebhook } from '../tsrecorder/search/alerts/webhook-sender.ts
 import { recorderAddress } from './open-archive.ts';
 import { formatDuration, plain, print, printJson } from './output.ts';
 import { askSearch } from './search.ts';
+import type { Options } from './tool.ts';
 
 const SHOWN = 20;
 
@@ -24,7 +25,7 @@ const SHOWN = 20;
 export async function testAlerts(
   file: string,
   names: readonly string[],
-  options: Readonly<Record<string, unknown>>,
+  options: Options,
   context: CommandContext,
 ): Promise<number> {
   const { rules, webhooks } = await loadAlerts(file, { viewers: undefined, searchText: undefined });

@@ -17,3 +17,14 @@ export function argument<T>(parse: (raw: unknown) => T): (raw: string) => T {
 export function several(value: string, before: readonly string[] = []): readonly string[] {
   return [...before, value];
 }
+
+/** Returns the value of an option, or the first value of a repeatable option. Undefined if it is empty. */
+export function textOf(value: unknown): string | undefined {
+  return textsOf(value)[0];
+}
+
+/** Returns the values of a repeatable option, without empty values. */
+export function textsOf(value: unknown): readonly string[] {
+  const all: readonly unknown[] = Array.isArray(value) ? value : [value];
+  return all.filter((text) => typeof text === 'string').filter((text) => text !== '');
+}

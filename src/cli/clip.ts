@@ -15,6 +15,7 @@ import { openCastFile } from './cast-file.ts';
 import { CLIP_FORMATS } from './help-texts.ts';
 import { openArchive } from './open-archive.ts';
 import { print, printRaw } from './output.ts';
+import type { Options } from './tool.ts';
 
 const DEFAULT_SECONDS = 10;
 
@@ -24,11 +25,7 @@ const DEFAULT_SECONDS = 10;
  * @param id an id or its prefix, `latest`, or the path of a `.cast` file
  * @throws TailcastError `USAGE`, `RECORDING_UNKNOWN`, `RECORDING_MALFORMED`, `RECORDER_UNREACHABLE`
  */
-export async function writeClip(
-  id: string,
-  options: Readonly<Record<string, unknown>>,
-  context: CommandContext,
-): Promise<void> {
+export async function writeClip(id: string, options: Options, context: CommandContext): Promise<void> {
   const format = CLIP_FORMATS.find((name) => name === options['format']) ?? 'svg';
   const from = timeOf(options['from'], '--from') ?? 0;
   const to = timeOf(options['to'], '--to') ?? from + DEFAULT_SECONDS;
@@ -60,7 +57,7 @@ export async function writeClip(
 
 async function openLines(
   id: string,
-  options: Readonly<Record<string, unknown>>,
+  options: Options,
   context: CommandContext,
 ): Promise<{ readonly name: string; readonly lines: AsyncIterable<string> }> {
   const file = await openCastFile(id);

@@ -7,6 +7,7 @@ import { MAX_LINE_BYTES, type Archive, type ArchivedRecording } from './archive.
 import { readTextLines } from '../wire/lines.ts';
 import { openArchive } from './open-archive.ts';
 import { print, printJson, printTable } from './output.ts';
+import type { Options } from './tool.ts';
 
 /**
  * Result for one session:
@@ -106,7 +107,7 @@ function gapOf({ gatewayId, subresource }: AuditedSession): Coverage {
  */
 export async function reportCoverage(
   auditLogs: readonly string[],
-  options: Readonly<Record<string, unknown>>,
+  options: Options,
   context: CommandContext,
 ): Promise<number> {
   const archive = await openArchive(options, context);

@@ -23,6 +23,7 @@ import { EXPORT_FORMATS } from './help-texts.ts';
 import { openArchive } from './open-archive.ts';
 import { plain, print, printOver, printRaw } from './output.ts';
 import { createTerminalFilter } from './safe-terminal.ts';
+import type { Options } from './tool.ts';
 
 const ROWS = z.array(z.tuple([z.number(), z.string()]));
 const TRANSCRIPT = z.object({
@@ -42,11 +43,7 @@ type ExportFormat = (typeof EXPORT_FORMATS)[number];
  * @returns the exit code: 1 if output is missing, otherwise 0
  * @throws TailcastError `USAGE`, `RECORDING_UNKNOWN`, `RECORDER_UNREACHABLE`, `PLAY_INDEX_UNAVAILABLE`
  */
-export async function writeExport(
-  id: string,
-  options: Readonly<Record<string, unknown>>,
-  context: CommandContext,
-): Promise<number> {
+export async function writeExport(id: string, options: Options, context: CommandContext): Promise<number> {
   const format = EXPORT_FORMATS.find((name) => name === options['format']) ?? 'html';
   const archive = await openArchive(options, context);
   const recording = await archive.find(id);

@@ -17,6 +17,8 @@ import { findHost, type FoundHost } from '../tailnet/find-host.ts';
 import { createLocalApi } from '../tailnet/local-api.ts';
 import { jsonOrUndefined } from '../wire/json-value.ts';
 import { print } from './output.ts';
+import type { Options } from './tool.ts';
+import { textOf } from './arguments.ts';
 
 const DEFAULT_SOCKET = '/var/run/tailscale/tailscaled.sock';
 const LOOKUP_MS = 5000;
@@ -35,7 +37,7 @@ const USER_TOKEN = 'unused';
  */
 export async function writeGatewayKubeconfig(
   hosts: readonly string[],
-  options: Readonly<Record<string, unknown>>,
+  options: Options,
   context: CommandContext,
 ): Promise<void> {
   const isAll = options['all'] === true;
@@ -75,7 +77,7 @@ export async function writeGatewayKubeconfig(
  */
 async function clusterEntries(
   hosts: readonly string[],
-  options: Readonly<Record<string, unknown>>,
+  options: Options,
 ): Promise<readonly KubeconfigEntry[]> {
   const [host = '', ...others] = hosts;
   if (others.length > 0) throw new TailcastError('USAGE', '--all is for one host');
@@ -145,10 +147,7 @@ function withHost(gateway: URL, host: string): string {
   return url.origin;
 }
 
-async function entriesOf(
-  hosts: readonly string[],
-  options: Readonly<Record<string, unknown>>,
-): Promise<readonly KubeconfigEntry[]> {
+async function entriesOf(hosts: readonly string[], options: Options): Promise<readonly KubeconfigEntry[]> {
   const name = textOf(options['name']);
   if (name !== undefined && hosts.length > 1) {
     throw new TailcastError(
@@ -185,7 +184,7 @@ function nameOf({ hostname, host, port }: URL): string {
   return port === '' ? hostname.replaceAll(/^\[|\]$/g, '') : host;
 }
 
-async function serverUrl(host: string, options: Readonly<Record<string, unknown>>): Promise<URL> {
+async function serverUrl(host: string, options: Options): Promise<URL> {
   const text = /^[a-z][a-z0-9+.-]*:\/\//i.test(host) ? host : `https://${await fullName(host, options)}`;
   const url = URL.canParse(text) ? new URL(text) : undefined;
   if (url?.protocol === 'http:')
@@ -205,7 +204,7 @@ async function serverUrl(host: string, options: Readonly<Record<string, unknown>
  * label or an address. An address stays unchanged if it belongs to no tailnet node or Tailscale Service, or if
  * tailscaled is unreachable.
  */
-async function fullName(host: string, options: Readonly<Record<string, unknown>>): Promise<string> {
+async function fullName(host: string, options: Options): Promise<string> {
   const address = isIP(host);
   if (address === 0 && /[.:[\]/]/.test(host)) return host;
   const asItIs = address === 6 ? `[${host}]` : host;
@@ -252,8 +251,4 @@ async function readAuthority(path: string): Promise<string> {
     throw new TailcastError('USAGE', `--certificate-authority ${path} holds no PEM certificate`);
   }
   return pem;
-}
-
-function textOf(value: unknown): string | undefined {
-  return typeof value === 'string' && value !== '' ? value : undefined;
 }

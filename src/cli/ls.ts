@@ -14,6 +14,7 @@ import {
   printPagedTable,
 } from './output.ts';
 import type { CommandContext } from '../config/command-context.ts';
+import type { Options } from './tool.ts';
 
 const FILTERS = ['user', 'cluster', 'namespace', 'pod', 'state', 'result', 'trust', 'text'] as const;
 /** To sort by a column other than time, `ls` reads at most this number of recordings. */
@@ -88,10 +89,7 @@ const COLUMN_NAMES: readonly string[] = [...COLUMNS.keys()];
  *
  * @throws TailcastError `USAGE` or `RECORDER_UNREACHABLE`
  */
-export async function printRecordings(
-  options: Readonly<Record<string, unknown>>,
-  context: CommandContext,
-): Promise<void> {
+export async function printRecordings(options: Options, context: CommandContext): Promise<void> {
   const limit = typeof options['limit'] === 'number' ? options['limit'] : 50;
   const sort = sortOf(options['sort']);
   const nowMs = Date.now();
@@ -141,7 +139,7 @@ interface Layout {
 }
 
 /** @throws TailcastError `USAGE` for an unknown column */
-function layoutOf(options: Readonly<Record<string, unknown>>, { stdout }: CommandContext): Layout {
+function layoutOf(options: Options, { stdout }: CommandContext): Layout {
   // programs that read the output get complete cells
   const isShort = stdout.isTTY === true && options['wide'] !== true && options['columns'] === undefined;
   const short = (stdout.columns ?? 80) < WIDE_TERMINAL ? NARROW_COLUMNS : SHORT_COLUMNS;
@@ -182,11 +180,7 @@ async function printList(
   });
 }
 
-function queryOf(
-  options: Readonly<Record<string, unknown>>,
-  limit: number,
-  nowMs: number,
-): Readonly<Record<string, string>> {
+function queryOf(options: Options, limit: number, nowMs: number): Readonly<Record<string, string>> {
   const query: Record<string, string> = { limit: String(Math.min(limit, 500)) };
   for (const name of FILTERS) {
     const value = options[name];

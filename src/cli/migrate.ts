@@ -1,5 +1,4 @@
 /** The commands of `tailcast migrate`. */
-import type { Command } from 'commander';
 import type { CommandContext } from '../config/command-context.ts';
 import {
   verdictOf,
@@ -7,23 +6,18 @@ import {
   type MigrationItem,
   type VerdictKind,
 } from '../doctor/migration/verdict.ts';
-import { TailcastError } from '../errors.ts';
-import { several } from './arguments.ts';
-import { formatFailure } from './failure-text.ts';
+import { several, textOf, textsOf } from './arguments.ts';
 import { plain, print, printJson } from './output.ts';
+import type { Options, Tool } from './tool.ts';
 
 /** Width of the longest verdict, in columns of the terminal. */
 const VERDICT_WIDTH = 12;
 
-/** Adds `migrate check`. The command writes its exit code to `outcome`. */
-export function addMigrate(program: Command, context: CommandContext, outcome: { code: number }): void {
+/** Adds `migrate check`. */
+export function addMigrate(program: Tool): void {
   program
-    .command('migrate')
-    .description('compare an installation of the Tailscale operator with tailcast')
-    .exitOverride()
-    .command('check')
-    .description('report which objects, grants and Helm values tailcast takes over; changes nothing')
-    .exitOverride()
+    .add('migrate', 'compare an installation of the Tailscale operator with tailcast')
+    .add('check', 'report which objects, grants and Helm values tailcast takes over; changes nothing')
     .option('--kubeconfig <file>', 'kubeconfig of the cluster; default: the file that kubectl uses')
     .option('--context <name>', 'context of the kubeconfig; default: its current context')
     .option(
@@ -38,28 +32,18 @@ export function addMigrate(program: Command, context: CommandContext, outcome: {
       '\nExit code: 0 tailcast takes over everything, 1 something is unsupported, unknown or unreadable, 2 ' +
         'wrong usage.',
     )
-    .action(async (options: Record<string, unknown>) => {
-      try {
-        outcome.code = await runCheck(options, context);
-      } catch (error) {
-        if (!(error instanceof TailcastError)) throw error;
-        await print(context.stderr, formatFailure(error));
-        outcome.code = 2;
-      }
-    });
+    .failsWith(2)
+    .action((options: Options) => runCheck(options, program.context));
 }
 
-async function runCheck(
-  options: Readonly<Record<string, unknown>>,
-  context: CommandContext,
-): Promise<number> {
+async function runCheck(options: Options, context: CommandContext): Promise<number> {
   const { checkMigration } = await import('../compose/migration.ts');
   const { kubeconfig, context: name, objects, policy, json } = options;
   const { items, unreadable } = await checkMigration({
-    kubeconfig: typeof kubeconfig === 'string' ? kubeconfig : undefined,
-    context: typeof name === 'string' ? name : undefined,
-    objects: Array.isArray(objects) ? objects.map(String) : [],
-    policy: typeof policy === 'string' ? policy : undefined,
+    kubeconfig: textOf(kubeconfig),
+    context: textOf(name),
+    objects: textsOf(objects),
+    policy: textOf(policy),
     environment: context.environment,
     signal: context.signal,
   });
@@ -77,13 +61,9 @@ async function runCheck(
 type Counts = Readonly<Record<VerdictKind, number>>;
 
 function countVerdicts(items: readonly MigrationItem[]): Counts {
-  const count = (kind: VerdictKind): number => items.filter((item) => verdictOf(item) === kind).length;
-  return {
-    unchanged: count('unchanged'),
-    different: count('different'),
-    unsupported: count('unsupported'),
-    unknown: count('unknown'),
-  };
+  const counts = { unchanged: 0, different: 0, unsupported: 0, unknown: 0 };
+  for (const item of items) counts[verdictOf(item)] += 1;
+  return counts;
 }
 
 function formatReport(

@@ -14,6 +14,8 @@ import type { TrustedKeys } from './directory-archive.ts';
 import type { ContextOptions } from './context-archive.ts';
 import { openRecorderArchive } from './recorder-archive.ts';
 import { readRoleSettings } from './role-options.ts';
+import type { Options } from './tool.ts';
+import { textOf, textsOf } from './arguments.ts';
 
 /** Content of the file in the demo's directory: the address of the demo's recorder and the path of its store. */
 const DEMO_NOTE = z.object({ recorder: z.string(), store: z.string() });
@@ -24,10 +26,7 @@ const DEMO_NOTE = z.object({ recorder: z.string(), store: z.string() });
  * @throws TailcastError `USAGE` if none of them names an archive, `RECORDER_UNREACHABLE` if the recorder does not
  *   respond
  */
-export async function openArchive(
-  options: Readonly<Record<string, unknown>>,
-  context: CommandContext,
-): Promise<Archive> {
+export async function openArchive(options: Options, context: CommandContext): Promise<Archive> {
   const places = [...textsOf(options['store']), ...textsOf(options['recorder'])];
   if (places.length > 1) return openPlaces(options, context);
   const url = recorderOf(options, context.environment);
@@ -58,15 +57,12 @@ export async function openArchive(
  *
  * @throws TailcastError `USAGE` if none of them names a recorder
  */
-export async function recorderAddress(
-  options: Readonly<Record<string, unknown>>,
-  { environment }: CommandContext,
-): Promise<string> {
+export async function recorderAddress(options: Options, { environment }: CommandContext): Promise<string> {
   return addressOf(options, environment, 'give --recorder <url>');
 }
 
 async function addressOf(
-  options: Readonly<Record<string, unknown>>,
+  options: Options,
   environment: ReadonlyMap<string, string>,
   advice: string,
 ): Promise<string> {
@@ -88,10 +84,7 @@ async function addressOf(
  *
  * @throws TailcastError `USAGE` if there is no address, and the errors of {@link openArchive} for a context
  */
-export async function recorderOrContextAddress(
-  options: Readonly<Record<string, unknown>>,
-  context: CommandContext,
-): Promise<string> {
+export async function recorderOrContextAddress(options: Options, context: CommandContext): Promise<string> {
   const { environment } = context;
   const named = contextOptions(options, context, recorderOf(options, environment));
   if (named === undefined)
@@ -101,7 +94,7 @@ export async function recorderOrContextAddress(
 }
 
 /** True if `openArchive` reads a store or several archives, rather than one recorder. */
-export function isStoreNamed(options: Readonly<Record<string, unknown>>, context: CommandContext): boolean {
+export function isStoreNamed(options: Options, context: CommandContext): boolean {
   if (textsOf(options['store']).length + textsOf(options['recorder']).length > 1) return true;
   const url = recorderOf(options, context.environment);
   const named = textOf(options['store']) ?? url ?? context.environment.get('TAILCAST_STORE');
@@ -113,7 +106,7 @@ export function isStoreNamed(options: Readonly<Record<string, unknown>>, context
  * command uses no context.
  */
 function contextOptions(
-  options: Readonly<Record<string, unknown>>,
+  options: Options,
   { programName }: CommandContext,
   other: string | undefined,
 ): ContextOptions | undefined {
@@ -130,11 +123,7 @@ function contextOptions(
   return { kubeconfig, context: name };
 }
 
-async function openStore(
-  store: string,
-  options: Readonly<Record<string, unknown>>,
-  context: CommandContext,
-): Promise<Archive> {
+async function openStore(store: string, options: Options, context: CommandContext): Promise<Archive> {
   const { openStoreArchive } = await import('./directory-archive.ts');
   const trusted = await trustedKeys(options, context);
   return openStoreArchive(await readableStore(store, context), context.signal, trusted);
@@ -145,10 +134,7 @@ async function openStore(
  *
  * @throws TailcastError `CONFIG_INVALID`
  */
-async function trustedKeys(
-  options: Readonly<Record<string, unknown>>,
-  { environment }: CommandContext,
-): Promise<TrustedKeys> {
+async function trustedKeys(options: Options, { environment }: CommandContext): Promise<TrustedKeys> {
   const file = textOf(options['recorderKeys']) ?? environment.get('TAILCAST_RECORDER_KEYS');
   if (file === undefined) return new Map();
   return keysById(await loadPublicKeys(file));
@@ -160,10 +146,7 @@ async function readableStore(store: string, { environment }: CommandContext): Pr
 }
 
 /** Opens several stores and recorders, and joins the parts of sessions. */
-async function openPlaces(
-  options: Readonly<Record<string, unknown>>,
-  context: CommandContext,
-): Promise<Archive> {
+async function openPlaces(options: Options, context: CommandContext): Promise<Archive> {
   if ((textOf(options['context']) ?? textOf(options['kubeconfig'])) !== undefined)
     throw new TailcastError(
       'USAGE',
@@ -208,19 +191,6 @@ export async function readDemoNote(
   return note.success ? note.data : undefined;
 }
 
-function recorderOf(
-  options: Readonly<Record<string, unknown>>,
-  environment: ReadonlyMap<string, string>,
-): string | undefined {
+function recorderOf(options: Options, environment: ReadonlyMap<string, string>): string | undefined {
   return textOf(options['recorder']) ?? environment.get('TAILCAST_RECORDER');
-}
-
-/** Returns the first value of a repeated option. */
-function textOf(value: unknown): string | undefined {
-  return textsOf(value)[0];
-}
-
-function textsOf(value: unknown): readonly string[] {
-  const all: readonly unknown[] = Array.isArray(value) ? value : [value];
-  return all.filter((text) => typeof text === 'string').filter((text) => text !== '');
 }

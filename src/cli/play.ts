@@ -17,6 +17,7 @@ import type { ScreenSize } from '../terminal/size.ts';
 import { createReplayClock } from './replay-clock.ts';
 import { playWithKeys } from './play-keys.ts';
 import { createTerminalFilter, RAW_OUTPUT, TERMINAL_RESET, type OutputFilter } from './safe-terminal.ts';
+import type { Options } from './tool.ts';
 
 /**
  * `tailcast play`: writes a recording to the terminal with its original timing. An interactive terminal gets keyboard
@@ -25,11 +26,7 @@ import { createTerminalFilter, RAW_OUTPUT, TERMINAL_RESET, type OutputFilter } f
  * @param id an id or its prefix, `latest`, or the path of a `.cast` file
  * @throws TailcastError `RECORDING_UNKNOWN`, `RECORDING_MALFORMED` or `RECORDER_UNREACHABLE`
  */
-export async function playRecording(
-  id: string,
-  options: Readonly<Record<string, unknown>>,
-  context: CommandContext,
-): Promise<void> {
+export async function playRecording(id: string, options: Options, context: CommandContext): Promise<void> {
   const from = fromOf(options['from']);
   const found = await findStored(id, options, context);
   await printNotices(found?.recording, context);
@@ -51,7 +48,7 @@ interface Stored {
 /** Finds a recording in an archive. Returns undefined if the user specified the path of a file. */
 async function findStored(
   id: string,
-  options: Readonly<Record<string, unknown>>,
+  options: Options,
   context: CommandContext,
 ): Promise<Stored | undefined> {
   const file = await openCastFile(id);
@@ -75,7 +72,7 @@ async function playTimed(
   id: string,
   found: Stored | undefined,
   from: number,
-  options: Readonly<Record<string, unknown>>,
+  options: Options,
   context: CommandContext,
 ): Promise<void> {
   const lines = await openLines(id, found, options);
@@ -136,7 +133,7 @@ async function secondsOf(id: string, found: Stored | undefined): Promise<number 
 /** With `--fit`, asks the terminal to change to the recorded size. Otherwise warns if the terminal is too small. */
 async function fit(
   { columns, rows }: ScreenSize,
-  options: Readonly<Record<string, unknown>>,
+  options: Options,
   { stdout, stderr }: CommandContext,
 ): Promise<void> {
   const { columns: width = 80, rows: height = 24, isTTY } = stdout;
@@ -150,10 +147,7 @@ async function fit(
     );
 }
 
-async function restoreSize(
-  options: Readonly<Record<string, unknown>>,
-  { stdout }: CommandContext,
-): Promise<void> {
+async function restoreSize(options: Options, { stdout }: CommandContext): Promise<void> {
   const { columns, rows, isTTY } = stdout;
   if (options['fit'] === true && isTTY === true && columns !== undefined && rows !== undefined)
     await printRaw(stdout, `\x1b[8;${rows};${columns}t`);
@@ -191,7 +185,7 @@ interface Keyed {
 async function openKeyed(
   id: string,
   found: Stored | undefined,
-  options: Readonly<Record<string, unknown>>,
+  options: Options,
   context: CommandContext,
 ): Promise<Keyed | undefined> {
   const { stdin, stdout } = context;
@@ -212,7 +206,7 @@ async function openKeyed(
 async function playKeyed(
   id: string,
   { cast, seconds, keys, close }: Keyed,
-  options: Readonly<Record<string, unknown>> & { readonly from: number },
+  options: Options & { readonly from: number },
   context: CommandContext,
 ): Promise<void> {
   const { stdout, signal } = context;
@@ -240,7 +234,7 @@ async function playKeyed(
 async function openLines(
   id: string,
   found: Stored | undefined,
-  options: Readonly<Record<string, unknown>>,
+  options: Options,
 ): Promise<AsyncIterable<string>> {
   if (found !== undefined)
     return found.archive.lines(found.recording, { follow: options['follow'] === true });
@@ -259,7 +253,7 @@ async function fileAt(path: string): Promise<CastFile> {
 /** Yields the output for the terminal. Each piece has its due time, in seconds after the start of playback. */
 async function* outputs(
   lines: AsyncIterable<string>,
-  options: Readonly<Record<string, unknown>> & { readonly from: number },
+  options: Options & { readonly from: number },
   onStart: (start: CastStart) => Promise<void>,
 ): AsyncGenerator<{ due: number; output: string }> {
   const { from } = options;

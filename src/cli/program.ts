@@ -1,4 +1,4 @@
-import { Argument, Command, CommanderError, Option } from 'commander';
+import { Argument, CommanderError, Option, type Command } from 'commander';
 import { DEMO_CHECKS, DEMO_SETTINGS } from '../config/demo.ts';
 import { FORWARDER_CHECKS, FORWARDER_SETTINGS } from '../config/forwarder.ts';
 import { GATEWAY_SETTINGS } from '../config/gateway.ts';
@@ -7,6 +7,7 @@ import { NAMESERVER_SETTINGS } from '../config/nameserver.ts';
 import { OPERATOR_CHECKS, OPERATOR_SETTINGS } from '../config/operator.ts';
 import { RECORDER_SETTINGS } from '../config/recorder.ts';
 import { withReferenceNames } from '../config/reference-names.ts';
+import type { SettingTable } from '../config/settings.ts';
 import { byteSize, positiveNumber, wholeNumber } from '../config/values.ts';
 import { TailcastError, type ErrorCode } from '../errors.ts';
 import type { CommandContext } from '../config/command-context.ts';
@@ -24,6 +25,7 @@ import { addMigrate } from './migrate.ts';
 import { print } from './output.ts';
 import { reportUsage } from './usage-text.ts';
 import { addSessions } from './session-commands.ts';
+import { Tool, type Options } from './tool.ts';
 import { CLIP_FORMATS, EXPORT_FORMATS, EXPORT_HELP, LS_HELP, PLAY_HELP, SEARCH_HELP } from './help-texts.ts';
 import { IMAGE, VERSION_TEXT } from '../version.ts';
 
@@ -42,8 +44,7 @@ const EXIT_CODES: ReadonlyMap<ErrorCode, number> = new Map([
  *   (`verify`), 130 stopped by Ctrl-C
  */
 export async function runProgram(args: readonly string[], context: CommandContext): Promise<number> {
-  const outcome = { code: 0 };
-  const program = createProgram(context, outcome);
+  const program = createProgram(context);
   if (args[0] === '__complete') {
     await print(context.stdout, await completionText(program, args.slice(1), context.environment));
     return 0;
@@ -51,12 +52,13 @@ export async function runProgram(args: readonly string[], context: CommandContex
   try {
     checkHelp(program, args);
     await program.parseAsync(args, { from: 'user' });
-    return outcome.code;
+    return program.outcome.code;
   } catch (error) {
     if (error instanceof CommanderError) return reportUsage(error, context.stderr);
     if (!(error instanceof TailcastError) && context.signal.aborted) return 130;
     await print(context.stderr, formatFailure(error));
-    return error instanceof TailcastError ? (EXIT_CODES.get(error.code) ?? 1) : 1;
+    if (!(error instanceof TailcastError)) return 1;
+    return program.outcome.failureCode ?? EXIT_CODES.get(error.code) ?? 1;
   }
 }
 
@@ -74,9 +76,9 @@ function checkHelp(program: Command, args: readonly string[]): void {
   }
 }
 
-/** Returns the parser with all commands. Commands with several exit codes write their exit code to `outcome`. */
-export function createProgram(context: CommandContext, outcome: { code: number }): Command {
-  const program = new Command(context.programName ?? 'tailcast')
+/** Returns the parser with all commands. */
+export function createProgram(context: CommandContext): Tool {
+  const program = new Tool(context.programName ?? 'tailcast', context)
     .description('Kubernetes API-server proxy and session recorder for tailnets')
     .version(VERSION_TEXT, '-V, --version')
     .configureOutput({
@@ -85,93 +87,78 @@ export function createProgram(context: CommandContext, outcome: { code: number }
       outputError: () => undefined,
     })
     .exitOverride();
-  const command = (name: string, description: string): Command =>
-    program.command(name).description(description).exitOverride();
-  addRoles(command, context);
-  addTools(command, context, outcome);
-  addSearch(program, command, context, outcome);
-  addAlerts(program, context, outcome);
-  addSessions(command, context);
-  addAccess(command, context, outcome);
-  addReport(command, context, outcome);
-  addVerify(command, context, outcome);
-  addRetention(command, context);
-  addPolicy(command, context);
-  addCoverage(command, context, outcome);
-  addDoctor(program, context, outcome);
-  addMigrate(program, context, outcome);
-  addCompletion(command, context);
+  addRoles(program);
+  addTools(program);
+  addSearch(program);
+  addAlerts(program);
+  addSessions(program);
+  addAccess(program);
+  addReport(program);
+  addVerify(program);
+  addRetention(program);
+  addPolicy(program);
+  addCoverage(program);
+  addDoctor(program);
+  addMigrate(program);
+  addCompletion(program);
   return program;
 }
 
-type AddCommand = (name: string, description: string) => Command;
-
 /** Adds the long-running roles. The code of a role is loaded when the role runs. */
-function addRoles(command: AddCommand, context: CommandContext): void {
+function addRoles(program: Tool): void {
+  const { context } = program;
   const { environment } = context;
-  addSettingOptions(
-    command('gateway', 'run the API-server proxy, which records exec and attach sessions'),
-    GATEWAY_SETTINGS,
-  ).action(async (options: Record<string, unknown>) => {
-    const { GATEWAY_CHECKS } = await import('../compose/gateway-checks.ts');
-    const config = readRoleSettings(GATEWAY_SETTINGS, options, environment, GATEWAY_CHECKS);
-    const { runGateway } = await import('../compose/gateway.ts');
-    await runGateway(config, context);
-  });
-  addSettingOptions(command('recorder', 'store recordings and serve the player'), RECORDER_SETTINGS).action(
-    async (options: Record<string, unknown>) => {
+  const role = (name: string, table: SettingTable): Tool => addSettingOptions(program.command(name), table);
+  role('gateway', GATEWAY_SETTINGS)
+    .description('run the API-server proxy, which records exec and attach sessions')
+    .action(async (options: Options) => {
+      const { GATEWAY_CHECKS } = await import('../compose/gateway-checks.ts');
+      const config = readRoleSettings(GATEWAY_SETTINGS, options, environment, GATEWAY_CHECKS);
+      await (await import('../compose/gateway.ts')).runGateway(config, context);
+    });
+  role('recorder', RECORDER_SETTINGS)
+    .description('store recordings and serve the player')
+    .action(async (options: Options) => {
       const { RECORDER_CHECKS } = await import('../compose/recorder-checks.ts');
       const named = withReferenceNames(environment);
       const config = readRoleSettings(RECORDER_SETTINGS, options, named, RECORDER_CHECKS);
-      const { runRecorder } = await import('../compose/recorder.ts');
-      await runRecorder(config, context);
-    },
-  );
-  addSettingOptions(
-    command('operator', 'run recorders, gateways and network proxies from Kubernetes resources'),
-    OPERATOR_SETTINGS,
-  ).action(async (options: Record<string, unknown>) => {
-    const config = readRoleSettings(OPERATOR_SETTINGS, options, environment, OPERATOR_CHECKS);
-    const { runOperator } = await import('../compose/operator.ts');
-    await runOperator(config, context, IMAGE);
-  });
-  addSettingOptions(
-    command('nameserver', 'resolve tailnet names in the cluster, for a DNSConfig resource'),
-    NAMESERVER_SETTINGS,
-  ).action(async (options: Record<string, unknown>) => {
-    const config = readRoleSettings(NAMESERVER_SETTINGS, options, environment);
-    const { runNameserver } = await import('../compose/nameserver.ts');
-    await runNameserver(config, context);
-  });
-  addSettingOptions(
-    command('forwarder', 'forward connections to one tailnet node, for an unprivileged egress proxy'),
-    FORWARDER_SETTINGS,
-  ).action(async (options: Record<string, unknown>) => {
-    const config = readRoleSettings(FORWARDER_SETTINGS, options, environment, FORWARDER_CHECKS);
-    const { runForwarder } = await import('../compose/forwarder.ts');
-    await runForwarder(config, context);
-  });
-  addSettingOptions(
-    command('ingress', 'serve Ingresses with certificates from Secrets, next to tailscaled'),
-    INGRESS_SETTINGS,
-  ).action(async (options: Record<string, unknown>) => {
-    const config = readRoleSettings(INGRESS_SETTINGS, options, environment);
-    const { runIngress } = await import('../compose/ingress.ts');
-    await runIngress(config, context);
-  });
-  addSettingOptions(
-    command('demo', 'run a small cluster, the gateway, the recorder and the player on this machine'),
-    DEMO_SETTINGS,
-  ).action(async (options: Record<string, unknown>) => {
-    const config = readRoleSettings(DEMO_SETTINGS, options, environment, DEMO_CHECKS);
-    const { loadDemo } = await import('./run-demo.ts');
-    await loadDemo(config, context);
-  });
+      await (await import('../compose/recorder.ts')).runRecorder(config, context);
+    });
+  role('operator', OPERATOR_SETTINGS)
+    .description('run recorders, gateways and network proxies from Kubernetes resources')
+    .action(async (options: Options) => {
+      const config = readRoleSettings(OPERATOR_SETTINGS, options, environment, OPERATOR_CHECKS);
+      await (await import('../compose/operator.ts')).runOperator(config, context, IMAGE);
+    });
+  role('nameserver', NAMESERVER_SETTINGS)
+    .description('resolve tailnet names in the cluster, for a DNSConfig resource')
+    .action(async (options: Options) => {
+      const config = readRoleSettings(NAMESERVER_SETTINGS, options, environment);
+      await (await import('../compose/nameserver.ts')).runNameserver(config, context);
+    });
+  role('forwarder', FORWARDER_SETTINGS)
+    .description('forward connections to one tailnet node, for an unprivileged egress proxy')
+    .action(async (options: Options) => {
+      const config = readRoleSettings(FORWARDER_SETTINGS, options, environment, FORWARDER_CHECKS);
+      await (await import('../compose/forwarder.ts')).runForwarder(config, context);
+    });
+  role('ingress', INGRESS_SETTINGS)
+    .description('serve Ingresses with certificates from Secrets, next to tailscaled')
+    .action(async (options: Options) => {
+      const config = readRoleSettings(INGRESS_SETTINGS, options, environment);
+      await (await import('../compose/ingress.ts')).runIngress(config, context);
+    });
+  role('demo', DEMO_SETTINGS)
+    .description('run a small cluster, the gateway, the recorder and the player on this machine')
+    .action(async (options: Options) => {
+      const config = readRoleSettings(DEMO_SETTINGS, options, environment, DEMO_CHECKS);
+      await (await import('./run-demo.ts')).loadDemo(config, context);
+    });
 }
 
 /** Adds the tools for recordings and clusters. */
-function addTools(command: AddCommand, context: CommandContext, outcome: { code: number }): void {
-  addArchiveOptions(command('ls', 'list recordings, newest first'))
+function addTools(program: Tool): void {
+  addArchiveOptions(program.add('ls', 'list recordings, newest first'))
     .option('--limit <n>', 'maximum number of recordings', argument(wholeNumber(1, 100_000)), 50)
     .option('--user <login>', 'only sessions of this user')
     .option('--cluster <name>', 'only sessions in this cluster')
@@ -191,10 +178,8 @@ function addTools(command: AddCommand, context: CommandContext, outcome: { code:
     .option('--wide', 'print complete cells, ids and times at a terminal')
     .option('--json', 'one JSON object per line')
     .addHelpText('after', LS_HELP)
-    .action(async (options: Record<string, unknown>) =>
-      (await import('./ls.ts')).printRecordings(options, context),
-    );
-  addArchiveOptions(command('play', 'play a recording in this terminal'))
+    .loads(async () => (await import('./ls.ts')).printRecordings);
+  addArchiveOptions(program.add('play', 'play a recording in this terminal'))
     .argument('<id>', 'id from `tailcast ls` (or its beginning), `latest`, or a .cast file')
     .option('--speed <factor>', 'speed of playback', argument(positiveNumber(1000)), 1)
     .option('--from <time>', 'start time: 90, 1:30 or 1h2m3s; earlier output appears immediately')
@@ -206,11 +191,8 @@ function addTools(command: AddCommand, context: CommandContext, outcome: { code:
       'write recorded control sequences unchanged; a hostile recording can then control this terminal',
     )
     .addHelpText('after', PLAY_HELP)
-    .action(async (id: string, options: Record<string, unknown>) => {
-      const { playRecording } = await import('./play.ts');
-      await playRecording(id, options, context);
-    });
-  addArchiveOptions(command('clip', 'write a range of a recording as an animation'))
+    .loads(async () => (await import('./play.ts')).playRecording);
+  addArchiveOptions(program.add('clip', 'write a range of a recording as an animation'))
     .argument('<id>', 'id from `tailcast ls` (or its beginning), `latest`, or a .cast file')
     .option('--from <time>', 'start time: 90, 1:30 or 1h2m3s; default: the start of the recording')
     .option('--to <time>', 'end time; default: 10 seconds after the start')
@@ -220,19 +202,14 @@ function addTools(command: AddCommand, context: CommandContext, outcome: { code:
         .default('svg'),
     )
     .option('--output <file>', 'output file; `-` is standard output; default: the id in this directory')
-    .action(async (id: string, options: Record<string, unknown>) => {
-      const { writeClip } = await import('./clip.ts');
-      await writeClip(id, options, context);
-    });
-  addArchiveOptions(command('export', 'write a recording with player and evidence into a file'))
+    .loads(async () => (await import('./clip.ts')).writeClip);
+  addArchiveOptions(program.add('export', 'write a recording with player and evidence into a file'))
     .argument('<id>', 'id from `tailcast ls` (or its beginning), or `latest`')
     .addOption(new Option('--format <format>', EXPORT_HELP).choices(EXPORT_FORMATS).default('html'))
     .option('--output <file>', 'output file; `-` is standard output; default: the id in this directory')
-    .action(async (id: string, options: Record<string, unknown>) => {
-      const { writeExport } = await import('./export.ts');
-      outcome.code = await writeExport(id, options, context);
-    });
-  command('kubeconfig', 'add gateways to the kubeconfig; the first becomes the current context')
+    .loads(async () => (await import('./export.ts')).writeExport);
+  program
+    .add('kubeconfig', 'add gateways to the kubeconfig; the first becomes the current context')
     .argument('<host...>', 'names, addresses or URLs of gateways')
     .option('--certificate-authority <file>', 'CA of the gateway’s certificate; default: public CAs')
     .option(
@@ -245,44 +222,29 @@ function addTools(command: AddCommand, context: CommandContext, outcome: { code:
     .option('--force', 'replace entries with this name that another program created')
     .option('--print', 'print the kubeconfig and change nothing')
     .option('--socket <path>', 'LocalAPI socket of tailscaled, to resolve short names')
-    .action(async (hosts: readonly string[], options: Record<string, unknown>) => {
-      const { writeGatewayKubeconfig } = await import('./kubeconfig.ts');
-      await writeGatewayKubeconfig(hosts, options, context);
-    });
+    .loads(async () => (await import('./kubeconfig.ts')).writeGatewayKubeconfig);
 }
 
 /** Adds `search`. The exit codes are the same as in grep: 0 for a match, 1 for no match. */
-function addSearch(
-  program: Command,
-  command: AddCommand,
-  context: CommandContext,
-  outcome: { code: number },
-): void {
-  addContextOptions(command('search', 'find sessions by names, commands and screen text'))
+function addSearch(program: Tool): void {
+  addContextOptions(program.add('search', 'find sessions by names, commands and screen text'))
     .argument('[query...]', 'words, "phrases" and key:value terms; see below')
     .option(...RECORDER_OPTION)
     .option('--limit <n>', 'maximum number of sessions', argument(wholeNumber(1, 10_000)), 20)
     .option('--json', 'one JSON object per line')
     .addHelpText('after', SEARCH_HELP)
-    .action(async (words: readonly string[], options: Record<string, unknown>) => {
-      const { searchRecordings } = await import('./search.ts');
-      try {
-        outcome.code = await searchRecordings(words, options, context);
-      } catch (error) {
-        if (!(error instanceof TailcastError)) throw error;
-        // exit code 2, because a failed search must not look like a search without matches
-        await print(context.stderr, formatFailure(error));
-        outcome.code = 2;
-      }
-    });
-  addIndex(program, context, outcome);
+    // exit code 2, because a failed search must not look like a search without matches
+    .failsWith(2)
+    .loads(async () => (await import('./search.ts')).searchRecordings);
+  addIndex(program);
 }
 
 /** Adds `verify`. The exit code depends on the verdict. */
-function addVerify(command: AddCommand, context: CommandContext, outcome: { code: number }): void {
+function addVerify(program: Tool): void {
+  const { context } = program;
   const { environment } = context;
   const { s3Endpoint, s3Region } = RECORDER_SETTINGS;
-  addSettingOptions(command('verify', 'check recordings for changes and missing files'), {
+  addSettingOptions(program.add('verify', 'check recordings for changes and missing files'), {
     s3Endpoint,
     s3Region,
   })
@@ -309,7 +271,7 @@ function addVerify(command: AddCommand, context: CommandContext, outcome: { code
       'after',
       '\nExit code: 0 no faults, 1 faults, 2 wrong usage, 3 unverified (no --key, or no log of these keys), 4 acknowledged bytes are lost.',
     )
-    .action(async (words: readonly string[], options: Record<string, unknown>) => {
+    .action(async (words: readonly string[], options: Options) => {
       const { verifyArchive, splitWords } = await import('./verify.ts');
       const { key, checkpoint, saveCheckpoint, requireEvidence, unfinishedHours, json, ...settings } =
         options;
@@ -317,29 +279,26 @@ function addVerify(command: AddCommand, context: CommandContext, outcome: { code
       const { stores, ids } = await splitWords(words, environment);
       const configs = stores.map((store) => ({ ...shared, store }));
       const chosen = { ids, key, checkpoint, saveCheckpoint, requireEvidence, unfinishedHours, json };
-      outcome.code = await verifyArchive(configs, chosen, context);
+      return verifyArchive(configs, chosen, program.context);
     });
 }
 
 /** Adds `coverage`. The exit code is 1 if recordings are missing. */
-function addCoverage(command: AddCommand, context: CommandContext, outcome: { code: number }): void {
-  addArchiveOptions(command('coverage', 'compare the API server’s audit log with the recordings'))
+function addCoverage(program: Tool): void {
+  addArchiveOptions(program.add('coverage', 'compare the API server’s audit log with the recordings'))
     .argument('<audit-log...>', 'audit logs of the API server, one JSON object per line')
     .option('--json', 'one JSON object per session and line')
     .addHelpText(
       'after',
       '\nExit code: 0 every session is recorded, 1 recordings are missing or the command failed, 2 wrong usage, 3 an audit log is empty, cut off or invalid.',
     )
-    .action(async (auditLogs: string[], options: Record<string, unknown>) => {
-      const { reportCoverage } = await import('./coverage.ts');
-      outcome.code = await reportCoverage(auditLogs, options, context);
-    });
+    .loads(async () => (await import('./coverage.ts')).reportCoverage);
 }
 
-function addRetention(command: AddCommand, context: CommandContext): void {
+function addRetention(program: Tool): void {
   const { s3Endpoint, s3Region, evidenceKey, recorderKeys } = RECORDER_SETTINGS;
   addSettingOptions(
-    command('retention', 'show the removals of a retention policy, and set or release holds'),
+    program.add('retention', 'show the removals of a retention policy, and set or release holds'),
     { s3Endpoint, s3Region, evidenceKey, recorderKeys },
   )
     .argument('<store>', 'directory of a recorder, or s3://bucket/prefix')
@@ -359,66 +318,49 @@ function addRetention(command: AddCommand, context: CommandContext): void {
       'after',
       '\nThis command removes nothing. Recorders remove recordings and log each removal.\nHolds and releases are signed with --evidence-key. A hold that no named key signed is shown as unproven.',
     )
-    .action(async (store: string, options: Record<string, unknown>) => {
+    .action(async (store: string, options: Options) => {
       const { manageRetention } = await import('./retention.ts');
       const { maxAgeDays, maxBytes, minAgeDays, hold, release, reason, json, ...settings } = options;
+      const { context } = program;
       const config = { ...readRoleSettings(RECORDER_SETTINGS, settings, context.environment), store };
-      await manageRetention(
-        config,
-        { maxAgeDays, maxBytes, minAgeDays, hold, release, reason, json },
-        context,
-      );
+      const chosen = { maxAgeDays, maxBytes, minAgeDays, hold, release, reason, json };
+      await manageRetention(config, chosen, context);
     });
 }
 
 /** Adds `policy`, which explains the decisions of a gateway and prints its RBAC rules. */
-function addPolicy(command: AddCommand, context: CommandContext): void {
-  const policy = command('policy', 'explain decisions of a gateway, and print the rights of its account');
+function addPolicy(program: Tool): void {
+  const policy = program.add('policy', 'explain decisions of a gateway, and print the rights of its account');
   policy
-    .command('rbac')
-    .description('print an account that may only impersonate, all or some users and groups, as YAML')
-    .exitOverride()
+    .add('rbac', 'print an account that may only impersonate, all or some users and groups, as YAML')
     .option('--user <name>', 'allowed user; repeatable; default: all', several)
     .option('--group <name>', 'allowed group; repeatable; default: all', several)
     .option('--constrained', 'use constrained impersonation, in Kubernetes 1.36 and newer')
     .option('--audit-extras', 'for a gateway with auditExtras')
     .option('--namespace <name>', 'namespace of the service account', 'tailcast')
     .option('--account <name>', 'name of the service account', 'tailcast-gateway')
-    .action(async (options: Record<string, unknown>) => {
-      const { printRbac } = await import('./rbac.ts');
-      await printRbac(options, context);
-    });
+    .loads(async () => (await import('./rbac.ts')).printRbac);
   policy
-    .command('explain')
-    .description('print the class of a request and the action of the policy')
-    .exitOverride()
+    .add('explain', 'print the class of a request and the action of the policy')
     .argument('<method>', 'e.g. GET')
     .argument('<path>', 'e.g. /api/v1/namespaces/default/pods/web/exec?command=sh')
     .option('--file <file>', 'policy file; default: the default policy')
     .option('--upgrade', 'the request upgrades to SPDY or WebSocket')
-    .action((method: string, target: string, options: Record<string, unknown>) =>
-      explain(method, target, options, context),
-    );
+    .action(async (method: string, target: string, { file, upgrade }: Options) => {
+      const { explainRequest } = await import('../compose/gateway-policy.ts');
+      const policy = typeof file === 'string' ? file : undefined;
+      const lines = explainRequest({ method, target, upgrade: upgrade === true, file: policy });
+      await print(program.context.stdout, `${lines.join('\n')}\n`);
+    });
 }
 
-async function explain(
-  method: string,
-  target: string,
-  { file, upgrade }: Record<string, unknown>,
-  context: CommandContext,
-): Promise<void> {
-  const { explainRequest } = await import('../compose/gateway-policy.ts');
-  const policy = typeof file === 'string' ? file : undefined;
-  const lines = explainRequest({ method, target, upgrade: upgrade === true, file: policy });
-  await print(context.stdout, `${lines.join('\n')}\n`);
-}
-
-function addCompletion(command: AddCommand, { stdout }: CommandContext): void {
-  command('completion', 'print a completion script for a shell')
+function addCompletion(program: Tool): void {
+  program
+    .add('completion', 'print a completion script for a shell')
     .addArgument(new Argument('<shell>', 'shell that loads the script').choices(SHELLS))
     .addHelpText(
       'after',
       '\nFor now: source <(tailcast completion bash). A comment in the script names the file for permanent use.',
     )
-    .action((shell: string) => print(stdout, completionScript(shell)));
+    .action((shell: string) => print(program.context.stdout, completionScript(shell)));
 }

@@ -4,15 +4,13 @@ import type { CommandContext } from '../config/command-context.ts';
 import { TailcastError } from '../errors.ts';
 import { impersonationRbac } from '../kube/impersonation-rbac.ts';
 import { print } from './output.ts';
+import type { Options } from './tool.ts';
 
 /** Valid name of a Kubernetes object: RFC 1123 labels, joined by dots. */
 const OBJECT_NAME = /^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$/;
 
 /** @throws TailcastError `USAGE` for an invalid Kubernetes name */
-export async function printRbac(
-  options: Readonly<Record<string, unknown>>,
-  context: CommandContext,
-): Promise<void> {
+export async function printRbac(options: Options, context: CommandContext): Promise<void> {
   const objects = impersonationRbac({
     users: texts(options['user']),
     groups: texts(options['group']),

@@ -6,6 +6,7 @@ import { readTime } from '../search/query.ts';
 import { recorderOrContextAddress } from './open-archive.ts';
 import { plain, print, printJson } from './output.ts';
 import { fetchJson } from './recorder-archive.ts';
+import type { Options } from './tool.ts';
 
 /**
  * The latest accepted time of an event: the end of the year 9999, in seconds since the epoch. An unsigned event can
@@ -58,10 +59,7 @@ type ReportRow = ReturnType<typeof rowOf>;
  * @returns the exit code: 1 if the recorder could not read all events
  * @throws TailcastError `USAGE`, `RECORDER_UNREACHABLE`
  */
-export async function printReport(
-  options: Readonly<Record<string, unknown>>,
-  context: CommandContext,
-): Promise<number> {
+export async function printReport(options: Options, context: CommandContext): Promise<number> {
   const base = await recorderOrContextAddress(options, context);
   const nowMs = Date.now();
   const sinceMs = readTime(String(options['since']), nowMs);

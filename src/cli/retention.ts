@@ -20,6 +20,7 @@ import type { RecordingStore } from '../tsrecorder/store/store.ts';
 import { parseRecordingId } from '../tsrecorder/store/key.ts';
 import { openStoreArchive } from './directory-archive.ts';
 import { formatBytes, print, printJson, printTable } from './output.ts';
+import type { Options } from './tool.ts';
 
 const DAY_MS = 86_400_000;
 
@@ -30,7 +31,7 @@ const DAY_MS = 86_400_000;
  */
 export async function manageRetention(
   config: StoreConfig & Pick<RecorderConfig, 'evidenceKey' | 'recorderKeys'> & { readonly store: string },
-  options: Readonly<Record<string, unknown>>,
+  options: Options,
   context: CommandContext,
 ): Promise<void> {
   const { hold, release } = options;
@@ -66,7 +67,7 @@ async function signerOf(
 async function manage(
   store: RecordingStore,
   { key, trusted }: Partial<HoldSigner> & Pick<HoldSigner, 'trusted'>,
-  { hold, release, reason, maxAgeDays, maxBytes, minAgeDays, json }: Readonly<Record<string, unknown>>,
+  { hold, release, reason, maxAgeDays, maxBytes, minAgeDays, json }: Options,
   context: CommandContext,
 ): Promise<void> {
   const signer = key === undefined ? undefined : { key, trusted, nowMs: Date.now() };

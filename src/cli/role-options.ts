@@ -1,4 +1,3 @@
-import type { Command } from 'commander';
 import { Option } from 'commander';
 import { readConfigFile } from '../config/file.ts';
 import { byTopic, shownDefault } from '../config/topics.ts';
@@ -12,6 +11,8 @@ import {
   type SettingTable,
   type SettingValues,
 } from '../config/settings.ts';
+import type { Tool } from './tool.ts';
+import type { Options } from './tool.ts';
 
 /** Environment variables of the command-line tools, in addition to the variables of the settings. */
 const TOOL_VARIABLES = ['TAILCAST_CONFIG', 'TAILCAST_RECORDER', 'TAILCAST_STORE'] as const;
@@ -19,7 +20,7 @@ const TOOL_VARIABLES = ['TAILCAST_CONFIG', 'TAILCAST_RECORDER', 'TAILCAST_STORE'
 /**
  * Adds one option per setting, plus `--config`. The help lists the default and the environment variable of each option.
  */
-export function addSettingOptions(command: Command, table: SettingTable): Command {
+export function addSettingOptions(command: Tool, table: SettingTable): Tool {
   command.option(
     '--config <file>',
     'YAML file with the same settings, named as in --proxy-protocol → proxyProtocol',
@@ -45,7 +46,7 @@ export function addSettingOptions(command: Command, table: SettingTable): Comman
  */
 export function readRoleSettings<Table extends SettingTable>(
   table: Table,
-  options: Readonly<Record<string, unknown>>,
+  options: Options,
   environment: ReadonlyMap<string, string>,
   checks: readonly SettingCheck<Table>[] = [],
 ): SettingValues<Table> {

@@ -14,6 +14,7 @@ import type { CommandContext } from '../config/command-context.ts';
 import { recorderAddress, recorderOrContextAddress } from './open-archive.ts';
 import { formatBytes, formatDuration, plain, print, printJson } from './output.ts';
 import { decodeDocument, fetchJson, readBody, requestApi, unreachable } from './recorder-archive.ts';
+import type { Options } from './tool.ts';
 
 const INDEX = z.object({
   state: z.enum(['ready', 'building', 'unavailable']),
@@ -69,7 +70,7 @@ const PAGE_SIZE = 50;
  */
 export async function searchRecordings(
   words: readonly string[],
-  options: Readonly<Record<string, unknown>>,
+  options: Options,
   context: CommandContext,
 ): Promise<number> {
   const query = words.join(' ');
@@ -155,10 +156,7 @@ export async function askSearch(
 }
 
 /** Prints the progress of a recorder's index. @returns the exit code: 0 if the index is complete, 1 otherwise */
-export async function showIndexStatus(
-  options: Readonly<Record<string, unknown>>,
-  context: CommandContext,
-): Promise<number> {
+export async function showIndexStatus(options: Options, context: CommandContext): Promise<number> {
   const base = await recorderAddress(options, context);
   const index = await fetchJson(base, 'index', {}, context.signal, INDEX);
   if (options['json'] === true) await printJson(context.stdout, index);
@@ -182,10 +180,7 @@ export async function showIndexStatus(
  * Starts a rebuild of a recorder's index and prints its progress. @returns the exit code: 0 if the rebuild has finished
  * or, with `--no-wait`, has started
  */
-export async function rebuildIndex(
-  options: Readonly<Record<string, unknown>>,
-  context: CommandContext,
-): Promise<number> {
+export async function rebuildIndex(options: Options, context: CommandContext): Promise<number> {
   const base = await recorderAddress(options, context);
   const headers = { 'x-tailcast-action': 'rebuild' };
   await requestApi(base, 'index/rebuild', {}, context.signal, { method: 'POST', headers });
@@ -203,10 +198,7 @@ export async function rebuildIndex(
 }
 
 /** Makes a recorder compare its index with its store. @returns the exit code: 0 if both agree, 1 otherwise */
-export async function checkIndex(
-  options: Readonly<Record<string, unknown>>,
-  context: CommandContext,
-): Promise<number> {
+export async function checkIndex(options: Options, context: CommandContext): Promise<number> {
   const base = await recorderAddress(options, context);
   const response = await requestApi(base, 'index/verify', {}, context.signal);
   for await (const previous of readTextLines(readBody(response, base, context.signal), MAX_LINE)) {

@@ -1,5 +1,4 @@
 /** The commands for running sessions: `sessions`, `watch`, `end`, `pause`, `resume`. */
-import type { Command } from 'commander';
 import { z } from 'zod';
 import type { CommandContext } from '../config/command-context.ts';
 import { errorText } from '../errors.ts';
@@ -12,6 +11,7 @@ import {
 import { addArchiveOptions, addContextOptions } from './archive-options.ts';
 import { RECORDER_OPTION } from './index-commands.ts';
 import { print } from './output.ts';
+import type { Options, Tool } from './tool.ts';
 
 const DESCRIPTIONS: Readonly<Record<ControlAction, string>> = {
   end: 'end a running session; its user sees the reason',
@@ -25,22 +25,20 @@ const DESCRIPTIONS: Readonly<Record<ControlAction, string>> = {
 const NOW = '3600000';
 
 /** Adds the commands. */
-export function addSessions(
-  command: (name: string, description: string) => Command,
-  context: CommandContext,
-): void {
-  addArchiveOptions(command('sessions', 'list running sessions'))
+export function addSessions(program: Tool): void {
+  const { context } = program;
+  addArchiveOptions(program.add('sessions', 'list running sessions'))
     .option('--user <login>', 'only sessions of this user')
     .option('--namespace <name>', 'only sessions in this namespace')
     .option('--json', 'one JSON object per line')
-    .action(async (options: Record<string, unknown>) =>
+    .action(async (options: Options) =>
       (await import('./ls.ts')).printRecordings({ ...options, state: 'running' }, context),
     );
   addArchiveOptions(
-    command('watch', 'watch a running session in this terminal; a moderated session then runs'),
+    program.add('watch', 'watch a running session in this terminal; a moderated session then runs'),
   )
     .argument('<id>', 'id from `sessions` (or its beginning), or `latest`')
-    .action(async (id: string, options: Record<string, unknown>) => {
+    .action(async (id: string, options: Options) => {
       const { playRecording } = await import('./play.ts');
       const moderation = await moderate(id, options, context);
       try {
@@ -50,18 +48,18 @@ export function addSessions(
       }
     });
   for (const action of CONTROL_ACTIONS) {
-    addContextOptions(command(action, DESCRIPTIONS[action]))
+    addContextOptions(program.add(action, DESCRIPTIONS[action]))
       .argument('<id>', 'id from `sessions` (or its beginning), or `latest`')
       .option(...RECORDER_OPTION)
       .option('--reason <text>', 'reason, which the recording contains')
-      .action(async (id: string, options: Record<string, unknown>) => order(action, id, options, context));
+      .action(async (id: string, options: Options) => order(action, id, options, context));
   }
 }
 
 /** Finds the session. Lets a moderated session run until the returned controller aborts. */
 async function moderate(
   given: string,
-  options: Readonly<Record<string, unknown>>,
+  options: Options,
   context: CommandContext,
 ): Promise<{ readonly id: string; readonly over: AbortController }> {
   const over = new AbortController();
@@ -82,7 +80,7 @@ async function moderate(
 /** Finds the session, and returns functions that send requests to control it. */
 async function openOrders(
   given: string,
-  options: Readonly<Record<string, unknown>>,
+  options: Options,
   context: CommandContext,
 ): Promise<{
   readonly id: string;
@@ -109,7 +107,7 @@ async function openOrders(
 async function order(
   action: ControlAction,
   given: string,
-  options: Readonly<Record<string, unknown>>,
+  options: Options,
   context: CommandContext,
 ): Promise<void> {
   const { id, post } = await openOrders(given, options, context);

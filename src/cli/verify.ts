@@ -22,6 +22,7 @@ import {
 import { remoteOfStore, openJoinedArchive } from './directory-archive.ts';
 import { readDemoNote } from './open-archive.ts';
 import { plain, print, printJson } from './output.ts';
+import type { Options } from './tool.ts';
 
 /** Exit code for each verdict. Code 2 means wrong usage. */
 const EXIT_CODES: Readonly<Record<StoreVerdict, number>> = { verified: 0, failed: 1, unverified: 3, lost: 4 };
@@ -36,7 +37,7 @@ const HOUR_MS = 3_600_000;
  */
 export async function verifyArchive(
   configs: readonly (StoreConfig & { readonly store: string })[],
-  options: Readonly<Record<string, unknown>>,
+  options: Options,
   context: CommandContext,
 ): Promise<number> {
   const keys = await readKeys(options['key']);
@@ -132,7 +133,7 @@ function onlyAbout(joint: JointReport, ids: readonly string[]): JointReport {
 async function printRecordings(
   { verdict, ok, findings }: JointReport,
   ids: readonly string[],
-  options: Readonly<Record<string, unknown>>,
+  options: Options,
   { stdout }: CommandContext,
 ): Promise<void> {
   if (options['json'] === true) {

@@ -13,7 +13,7 @@ const context = {
   environment: new Map<string, string>(),
   signal: new AbortController().signal,
 };
-const program = createProgram(context, { code: 0 });
+const program = createProgram(context);
 
 const words = (...typed: readonly string[]): readonly string[] =>
   completions(program, typed).map((line) => line.split('\t', 1)[0] ?? '');
