@@ -13,6 +13,7 @@ import { accessRefused, ended, problemOf, unavailable } from './messages.ts';
 import type { AccessRecord, RecordSeal } from './record.ts';
 import { endsAccess } from './rules.ts';
 import { ACCESS_REQUEST, idOf, newObject, refusedName, statusWith } from './request-object.ts';
+import { untilAborted } from '../async/with-timeout.ts';
 
 export interface RequestStoreDeps {
   readonly client: Pick<KubeClient, 'get' | 'list' | 'watch' | 'create' | 'patch' | 'remove'>;
@@ -232,7 +233,7 @@ export class RequestStore {
     if (this.#contactMs > 0 && this.#problem === undefined) return;
     if (!this.#isStarted) this.#start();
     const timeout = this.#timeout();
-    await Promise.race([this.#answered.promise, aborted(AbortSignal.any([signal, timeout]))]);
+    await Promise.race([this.#answered.promise, untilAborted(AbortSignal.any([signal, timeout]))]);
     signal.throwIfAborted();
     if (this.#problem !== undefined) throw unavailable(this.#problem);
     if (timeout.aborted && this.#contactMs === 0) throw unavailable('the API server does not respond');
@@ -381,11 +382,4 @@ function sealedIn(status: unknown): { readonly record?: string; readonly signatu
   if (typeof status !== 'object' || status === null) return {};
   const { record, signature } = { record: undefined, signature: undefined, ...status };
   return typeof record === 'string' && typeof signature === 'string' ? { record, signature } : {};
-}
-
-function aborted(signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    if (signal.aborted) resolve();
-    else signal.addEventListener('abort', () => resolve(), { once: true });
-  });
 }

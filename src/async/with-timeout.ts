@@ -1,4 +1,5 @@
 /** Timeouts for asynchronous work. */
+import { once } from 'node:events';
 import { systemTimer, type Timer } from './timer.ts';
 
 /**
@@ -47,6 +48,11 @@ export async function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal)
   } finally {
     signal.removeEventListener('abort', abort);
   }
+}
+
+/** Resolves when `signal` aborts. */
+export async function untilAborted(signal: AbortSignal): Promise<void> {
+  if (!signal.aborted) await once(signal, 'abort');
 }
 
 /**

@@ -1,13 +1,15 @@
 /** Builds the forwarder role. */
 import type { CommandContext } from '../config/command-context.ts';
 import type { ForwarderConfig } from '../config/forwarder.ts';
-import { errorReason, TailcastError } from '../errors.ts';
+import { TailcastError } from '../errors.ts';
 import { createForwarderMetrics } from '../forwarder/metrics.ts';
 import { openForwarder, type Forwarder } from '../forwarder/server.ts';
 import { isLoopback } from '../tailnet/addresses.ts';
 import { createLocalApi } from '../tailnet/local-api.ts';
 import { tailscaledCheck } from './readiness.ts';
 import { SmallRole } from './small-role.ts';
+import { cannotListen } from '../listen.ts';
+import { untilAborted } from '../async/with-timeout.ts';
 
 /** The forwarder listens on all addresses of the pod. */
 const HOST = '::';
@@ -38,16 +40,10 @@ export async function runForwarder(config: ForwarderConfig, context: CommandCont
     dial: (port, use) => localApi.dial(target, port, use),
     onEnd: (outcome) => ended.inc({ outcome }),
     log,
-  }).catch((error: unknown) => {
-    const detail = `cannot listen on ${HOST}, ${ports.join(', ')}: ${errorReason(error)}`;
-    throw new TailcastError('START_FAILED', detail, { cause: error });
-  });
+  }).catch(cannotListen(`${HOST}, ${ports.join(', ')}`));
   opened.forwarder = forwarder;
   role.defer(() => forwarder.close());
   const ops = await role.openOps([tailscaledCheck(localApi)]);
   log.info({ target, ports, ops }, 'forwarder is ready');
-  const stopped = Promise.withResolvers<void>();
-  if (signal.aborted) return;
-  signal.addEventListener('abort', () => stopped.resolve(), { once: true });
-  await stopped.promise;
+  await untilAborted(signal);
 }

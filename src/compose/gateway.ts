@@ -10,9 +10,9 @@ import { collectEarly } from '../memory/stream-garbage.ts';
 import { createEvents } from '../observe/events.ts';
 import { openFatalErrors } from '../observe/fatal-errors.ts';
 import { createLogger } from '../observe/logger.ts';
-import { createMetrics, type Metrics } from '../observe/metrics.ts';
-import { openOpsServer, type OpsServer } from '../observe/ops-server.ts';
-import { MAX_CONNECTIONS, type ProxyServer } from '../proxy/front/server.ts';
+import { createMetrics } from '../observe/metrics.ts';
+import { openOpsServer } from '../observe/ops-server.ts';
+import { MAX_CONNECTIONS } from '../proxy/front/server.ts';
 import { createEventPoster } from '../recording/event-poster.ts';
 import { createRequestEvents } from '../recording/request-event.ts';
 import { createTailnetListener, type TailnetListener } from '../tailnet/listener.ts';
@@ -23,11 +23,12 @@ import { cannotStart } from './cannot-start.ts';
 import { refuseUncoveredHosts } from './cluster-hosts.ts';
 import { CleanUp } from './clean-up.ts';
 import { loadPolicy } from './gateway-policy.ts';
-import { openUpstream, type GatewayUpstream } from './gateway-upstream.ts';
+import { openUpstream } from './gateway-upstream.ts';
 import { openSettingDirectory } from './setting-directory.ts';
 import { readStaticIdentity } from './static-identity-file.ts';
 import { createLocalTailnet, createStaticTailnet, openCertificates, type Tailnet } from './tailnet.ts';
 import { type GatewayOptions, openServer, requestLimits } from './gateway-server.ts';
+import { untilAborted } from '../async/with-timeout.ts';
 
 /** Number of connections beyond the limit to which the gateway still sends an error response. */
 const SURPLUS_CONNECTIONS = 256;
@@ -52,8 +53,7 @@ export async function runGateway(config: GatewayConfig, context: CommandContext)
     },
     'gateway is ready',
   );
-  if (!signal.aborted)
-    await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }));
+  await untilAborted(signal);
   await gateway.close(config.drainSeconds * 1000);
   fatalErrors.close();
 }
@@ -140,8 +140,12 @@ async function assemble(options: GatewayOptions, stack: CleanUp) {
     stack,
     signal: abort.signal,
   });
-  const ops = await openOps(config, { tailnet, upstream, metrics, server });
-  if (ops !== undefined) stack.defer(() => ops.close());
+  const ops = await openOpsServer(config.opsListen, {
+    metrics: metrics.registry,
+    draining: () => server.draining,
+    checks: [...tailnet.checks, upstream.check],
+  });
+  stack.defer(() => ops?.close());
   const listeners = await listenAll(config, certificates, { options, upstream, stack });
   for (const listener of listeners) {
     listener.onConnection((socket, alpn, peer) => server.serve(socket, alpn, peer));
@@ -215,21 +219,4 @@ async function listenAll(
 
 function sum(numbers: readonly number[]): number {
   return numbers.reduce((total, number) => total + number, 0);
-}
-
-interface HealthParts {
-  readonly tailnet: Tailnet;
-  readonly upstream: GatewayUpstream;
-  readonly metrics: Metrics;
-  readonly server: ProxyServer;
-}
-
-async function openOps(config: GatewayConfig, parts: HealthParts): Promise<OpsServer | undefined> {
-  if (config.opsListen === undefined) return undefined;
-  return openOpsServer({
-    ...config.opsListen,
-    metrics: parts.metrics.registry,
-    draining: () => parts.server.draining,
-    checks: [...parts.tailnet.checks, parts.upstream.check],
-  });
 }

@@ -1,7 +1,6 @@
 /** Builds the ingress role, which serves Ingresses with their own certificates. */
 import type { CommandContext } from '../config/command-context.ts';
 import type { IngressConfig } from '../config/ingress.ts';
-import { errorReason, TailcastError } from '../errors.ts';
 import { createTableCertificates } from '../ingress/certificates.ts';
 import { createIngressMetrics } from '../ingress/metrics.ts';
 import { IngressServer } from '../ingress/server.ts';
@@ -14,6 +13,7 @@ import { assertPrivateProxyListener } from '../tailnet/proxied-listener.ts';
 import { createWhois } from '../tailnet/whois.ts';
 import { fileCheck, tailscaledCheck } from './readiness.ts';
 import { SmallRole } from './small-role.ts';
+import { cannotListen } from '../listen.ts';
 
 /** Maximum time for requests in flight after `signal` aborts, in milliseconds. */
 const DRAIN_MS = 10_000;
@@ -59,10 +59,9 @@ export async function runIngress(config: IngressConfig, context: CommandContext)
       | { readonly tls: 'none' },
   ): Promise<void> => {
     const common = { ...at, proxyProtocol: 'require', log } as const;
-    const listener = await createTailnetListener({ ...common, ...tls }).catch((error: unknown) => {
-      const detail = `${name}: cannot listen on ${at.host}:${at.port}: ${errorReason(error)}`;
-      throw new TailcastError('START_FAILED', detail, { cause: error });
-    });
+    const listener = await createTailnetListener({ ...common, ...tls }).catch(
+      cannotListen(`${at.host}:${at.port} (${name})`),
+    );
     listener.onConnection(server.handler(tls.tls !== 'none'));
     role.defer(() => listener.close(AbortSignal.timeout(DRAIN_MS)));
   };

@@ -1,13 +1,13 @@
 /** Builds the nameserver role. */
 import type { CommandContext } from '../config/command-context.ts';
 import type { NameserverConfig } from '../config/nameserver.ts';
-import { errorReason, TailcastError } from '../errors.ts';
 import { answerQuery } from '../nameserver/answer.ts';
 import { createNameserverMetrics } from '../nameserver/metrics.ts';
 import { openRecordsFile } from '../nameserver/records-file.ts';
 import { openNameServer, type Transport } from '../nameserver/server.ts';
 import { fileCheck } from './readiness.ts';
 import { SmallRole } from './small-role.ts';
+import { cannotListen } from '../listen.ts';
 
 /**
  * `tailcast nameserver`: responds to DNS queries until `signal` aborts.
@@ -24,11 +24,8 @@ export async function runNameserver(config: NameserverConfig, context: CommandCo
     answers.inc({ transport, code: answered?.code ?? 'NONE' });
     return answered;
   };
-  const server = await openNameServer({ ...config.listen, answer }).catch((error: unknown) => {
-    const { host, port } = config.listen;
-    const detail = `cannot listen on ${host}:${port}: ${errorReason(error)}`;
-    throw new TailcastError('START_FAILED', detail, { cause: error });
-  });
+  const { host, port } = config.listen;
+  const server = await openNameServer({ host, port, answer }).catch(cannotListen(`${host}:${port}`));
   role.defer(() => server.close());
   const ops = await role.openOps([fileCheck('records', config.records, records)]);
   log.info({ listen: server.address, ops }, 'nameserver is ready');

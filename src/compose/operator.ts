@@ -7,7 +7,7 @@ import { errorText, TailcastError } from '../errors.ts';
 import { keepHeapSmall } from '../memory/small-heap.ts';
 import { openFatalErrors } from '../observe/fatal-errors.ts';
 import { createLogger, type Logger } from '../observe/logger.ts';
-import { openOpsServer } from '../observe/ops-server.ts';
+import { openOpsServer, type ReadinessCheck } from '../observe/ops-server.ts';
 import { systemClock } from '../operator/clock.ts';
 import { connectCluster } from '../operator/cluster-connection.ts';
 import { createController } from '../operator/controller.ts';
@@ -95,26 +95,13 @@ type OpenParts = (signal: AbortSignal) => OperatorParts;
 
 async function serve(open: OpenParts, signal: AbortSignal): Promise<void> {
   const { config, client, metrics, log, options, connection } = open(signal);
-  const ops =
-    config.opsListen === undefined
-      ? undefined
-      : await openOpsServer({
-          ...config.opsListen,
-          metrics: metrics.registry,
-          checks: [
-            {
-              name: 'api server',
-              // Every response, even an error, proves that the API server is reachable, so this check sends the
-              // cheapest request.
-              check: async (use) =>
-                void (await client.get(
-                  KINDS.lease,
-                  { namespace: options.namespace, name: config.lease ?? 'tailcast-operator' },
-                  use,
-                )),
-            },
-          ],
-        });
+  const at = { namespace: options.namespace, name: config.lease ?? 'tailcast-operator' };
+  const check: ReadinessCheck = {
+    name: 'api server',
+    // Every response, even an error, proves that the API server is reachable, so this check sends the cheapest request.
+    check: async (use) => void (await client.get(KINDS.lease, at, use)),
+  };
+  const ops = await openOpsServer(config.opsListen, { metrics: metrics.registry, checks: [check] });
   log.info(
     { apiServer: connection.server, namespace: options.namespace, ops: ops?.address },
     'operator is ready',

@@ -1,5 +1,4 @@
 /** Builds the recorder role. */
-import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { isBuiltin } from 'node:module';
 import { Registry, collectDefaultMetrics } from 'prom-client';
@@ -20,6 +19,7 @@ import type { RecorderOptions } from './recorder-options.ts';
 import { createRecorder, type RunningRecorder } from './recorder-parts.ts';
 import { openSealKeys, openStore } from './recorder-store.ts';
 import { searchServer } from './search-settings.ts';
+import { untilAborted } from '../async/with-timeout.ts';
 
 const START_CHECK_MS = 5000;
 
@@ -37,30 +37,26 @@ export async function runRecorder(config: RecorderConfig, context: CommandContex
   // A stop request ends the wait for the start, because an unresponsive store must not block the exit. The next start
   // then recovers as after a crash.
   const starting = startRecorder(config, { ...identities, log, registry });
-  const recorder = await Promise.race([starting, once(signal, 'abort').then(() => undefined)]);
+  const recorder = await Promise.race([starting, untilAborted(signal)]);
   if (recorder === undefined) {
     starting.catch(() => undefined);
     return signal.throwIfAborted();
   }
-  const ops =
-    config.opsListen === undefined
-      ? undefined
-      : await openOpsServer({ ...config.opsListen, metrics: registry, checks }).catch(
-          async (error: unknown) => {
-            // Open listeners would keep the process running.
-            await recorder.close();
-            fatalErrors.close();
-            throw error;
-          },
-        );
+  const ops = await openOpsServer(config.opsListen, { metrics: registry, checks }).catch(
+    async (error: unknown) => {
+      // Open listeners would keep the process running.
+      await recorder.close();
+      fatalErrors.close();
+      throw error;
+    },
+  );
   void warnOfFailures(checks, log);
   const { url, readUrl, proxied } = recorder;
   log.info(
     { url, ...(readUrl === url ? {} : { readUrl }), proxied, store: config.store, ops: ops?.address },
     'recorder is ready',
   );
-  if (!signal.aborted)
-    await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }));
+  await untilAborted(signal);
   await recorder.close();
   await ops?.close();
   fatalErrors.close();

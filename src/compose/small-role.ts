@@ -37,9 +37,8 @@ export class SmallRole extends CleanUp {
    * @throws TailcastError `START_FAILED` if the role cannot listen
    */
   async openOps(checks: readonly ReadinessCheck[]): Promise<OpsServer['address'] | undefined> {
-    if (this.#opsListen === undefined) return undefined;
-    const ops = await openOpsServer({ ...this.#opsListen, metrics: this.registry, checks });
-    this.defer(() => ops.close());
-    return ops.address;
+    const ops = await openOpsServer(this.#opsListen, { metrics: this.registry, checks });
+    this.defer(() => ops?.close());
+    return ops?.address;
   }
 }

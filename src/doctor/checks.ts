@@ -3,6 +3,7 @@
  * fails, the checks that depend on it are skipped.
  */
 import { TailcastError, errorText } from '../errors.ts';
+import { unlessAborted } from '../async/with-timeout.ts';
 
 export type Status = 'ok' | 'warning' | 'failed' | 'skipped';
 
@@ -65,19 +66,15 @@ async function runOne(check: Check, signal: AbortSignal): Promise<CheckVerdict> 
   const timeoutMs = check.timeoutMs ?? TIMEOUT_MS;
   const limit = AbortSignal.timeout(timeoutMs);
   const either = AbortSignal.any([signal, limit]);
-  const expired = Promise.withResolvers<never>();
-  const onAbort = (): void => expired.reject(new Error(`no result within ${timeoutMs / 1000} s`));
-  either.addEventListener('abort', onAbort, { once: true });
   try {
-    return await Promise.race([check.run(either), expired.promise]);
+    return await unlessAborted(check.run(either), either);
   } catch (error) {
     signal.throwIfAborted();
+    if (limit.aborted) return failed(`no result within ${timeoutMs / 1000} s`, check.remedy);
     // The result shows only the detail of the error, because the general message of the error code would repeat the
     // title of the check.
     const detail = error instanceof TailcastError ? error.detail : undefined;
     return failed(detail ?? errorText(error), check.remedy);
-  } finally {
-    either.removeEventListener('abort', onAbort);
   }
 }
 

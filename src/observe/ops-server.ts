@@ -4,8 +4,9 @@
  */
 import { createServer, type ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import { errorReason, errorText, TailcastError } from '../errors.ts';
-import { listenOn } from '../listen.ts';
+import { withTimeout } from '../async/with-timeout.ts';
+import { errorText } from '../errors.ts';
+import { cannotListen, listenOn, type ListenAddress } from '../listen.ts';
 
 /** A check that must succeed for `/readyz`. */
 export interface ReadinessCheck {
@@ -17,7 +18,7 @@ export interface ReadinessCheck {
   check(signal: AbortSignal): Promise<string | void>;
 }
 
-export type OpsServer = Awaited<ReturnType<typeof openOpsServer>>;
+export type OpsServer = NonNullable<Awaited<ReturnType<typeof openOpsServer>>>;
 
 /** Source of the metrics text, such as prom-client's `Registry`. */
 export interface MetricsText {
@@ -31,20 +32,23 @@ export interface MetricsText {
  */
 const MAX_CONNECTIONS = 64;
 
-/**
- * Opens the listener.
- * @param options.timeoutMs time limit of each readiness check (default 2 s)
- * @param options.draining while it returns true, `/readyz` returns 503, so that no new traffic arrives
- * @throws TailcastError `START_FAILED` if the server cannot listen on the address
- */
-export async function openOpsServer(options: {
-  readonly host: string;
-  readonly port: number;
+interface OpsOptions {
   readonly metrics: MetricsText;
   readonly checks: readonly ReadinessCheck[];
+  /** While it returns true, `/readyz` returns 503, so that no new traffic arrives. */
   readonly draining?: () => boolean;
+  /** Time limit of each readiness check (default 2 s). */
   readonly timeoutMs?: number;
-}) {
+}
+
+/**
+ * Opens the listener, unless its address is undefined.
+ *
+ * @throws TailcastError `START_FAILED` if the server cannot listen on the address
+ */
+export async function openOpsServer(listen: ListenAddress | undefined, options: OpsOptions) {
+  if (listen === undefined) return undefined;
+
   const server = createServer({ headersTimeout: 10_000, requestTimeout: 10_000 }, (request, response) => {
     request.resume();
     const path = (request.url ?? '/').split('?', 1)[0] ?? '/';
@@ -59,11 +63,7 @@ export async function openOpsServer(options: {
     sockets.add(socket);
     socket.once('close', () => sockets.delete(socket));
   });
-  const { host, port } = options;
-  const address = await listenOn(server, { host, port }).catch((error: unknown) => {
-    const detail = `cannot listen on ${host}:${port}: ${errorReason(error)}`;
-    throw new TailcastError('START_FAILED', detail, { cause: error });
-  });
+  const address = await listenOn(server, listen).catch(cannotListen(`${listen.host}:${listen.port}`));
   return {
     address: { host: address.address, port: address.port },
     close: (): Promise<void> =>
@@ -74,11 +74,7 @@ export async function openOpsServer(options: {
   };
 }
 
-async function route(
-  path: string,
-  response: ServerResponse,
-  options: Parameters<typeof openOpsServer>[0],
-): Promise<void> {
+async function route(path: string, response: ServerResponse, options: OpsOptions): Promise<void> {
   switch (path) {
     case '/livez':
       return send(response, 200, 'ok\n');
@@ -105,15 +101,7 @@ async function runChecks(
   timeoutMs: number,
 ): Promise<{ readonly failures: string[]; readonly remarks: readonly string[] }> {
   const results = await Promise.allSettled(
-    checks.map(async (entry) => {
-      const signal = AbortSignal.timeout(timeoutMs);
-      const expired = new Promise<never>((_, reject) =>
-        signal.addEventListener('abort', () => reject(new Error(`no response within ${timeoutMs} ms`)), {
-          once: true,
-        }),
-      );
-      return Promise.race([entry.check(signal), expired]);
-    }),
+    checks.map((entry) => withTimeout(timeoutMs, 'the check', undefined, (signal) => entry.check(signal))),
   );
   const name = (index: number): string => checks[index]?.name ?? 'check';
   return {

@@ -6,6 +6,7 @@
 import { createBackoff, type Backoff } from '../async/backoff.ts';
 import { createKeyedCounter } from '../keyed-counter.ts';
 import type { Clock } from './clock.ts';
+import { untilAborted } from '../async/with-timeout.ts';
 
 export interface WorkQueueOptions {
   /**
@@ -60,8 +61,7 @@ export class WorkQueue {
   async run(signal: AbortSignal): Promise<void> {
     this.#signal = signal;
     this.#startWork();
-    if (!signal.aborted)
-      await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }));
+    await untilAborted(signal);
     for (const key of this.#delayed.keys()) this.#cancelDelay(key);
     await Promise.all(this.#working.values());
     this.#signal = undefined;

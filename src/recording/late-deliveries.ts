@@ -24,6 +24,7 @@ import type { Logger } from '../observe/logger.ts';
 import { createDeadline } from '../async/deadline.ts';
 import type { LateEnd } from './late-end.ts';
 import type { RecorderConnection, SessionIntent } from './recorder-connection.ts';
+import { unlessAborted } from '../async/with-timeout.ts';
 
 /** Limits of late deliveries. */
 const LATE_LIMITS = {
@@ -270,8 +271,6 @@ export class LateDeliveries {
     const stall = createDeadline(this.#limits.stallMs, () =>
       over.reject(new Error(`nothing was acknowledged for ${this.#limits.stallMs} ms`)),
     );
-    const onAbort = (): void => over.reject(signal.reason);
-    signal.addEventListener('abort', onAbort, { once: true });
     connection.attach({
       acknowledged(upTo, lineBytes = upTo) {
         const bytes = Math.min(upTo - rest.offset, rest.bytes.length);
@@ -287,14 +286,13 @@ export class LateDeliveries {
     connection.send(rest.bytes.subarray(waiting.acknowledged));
     connection.finish();
     try {
-      await over.promise;
+      await unlessAborted(over.promise, signal);
       if (waiting.acknowledged < rest.bytes.length) throw new Error('not everything was acknowledged');
     } catch (error) {
       connection.destroy();
       throw error;
     } finally {
       stall.clear();
-      signal.removeEventListener('abort', onAbort);
     }
     return connection.address;
   }

@@ -12,14 +12,8 @@ afterEach(async () => {
 
 async function open(checks: readonly ReadinessCheck[], draining = false): Promise<string> {
   const metrics = createMetrics();
-  const server = await openOpsServer({
-    host: '127.0.0.1',
-    port: 0,
-    metrics: metrics.registry,
-    checks,
-    draining: () => draining,
-    timeoutMs: 50,
-  });
+  const options = { metrics: metrics.registry, checks, draining: () => draining, timeoutMs: 50 };
+  const server = (await openOpsServer({ host: '127.0.0.1', port: 0 }, options))!;
   servers.push(server);
   return `http://127.0.0.1:${server.address.port}`;
 }
@@ -44,7 +38,7 @@ describe('ops server', () => {
     ]);
     const answer = await fetch(`${base}/readyz`);
     expect(answer.status).toBe(503);
-    expect(await answer.text()).toBe('tailscaled: no socket\napi server: no response within 50 ms\n');
+    expect(await answer.text()).toBe('tailscaled: no socket\napi server: the check took longer than 50 ms\n');
     expect((await fetch(`${base}/livez`)).status).toBe(200);
     const draining = await open([working], true);
     expect([(await fetch(`${draining}/readyz`)).status]).toEqual([503]);
@@ -68,7 +62,10 @@ describe('ops server', () => {
   it('names the address it cannot listen on', async () => {
     const blocker = createServer();
     const port = await listenOn(blocker);
-    const opened = openOpsServer({ host: '127.0.0.1', port, metrics: createMetrics().registry, checks: [] });
+    const opened = openOpsServer(
+      { host: '127.0.0.1', port },
+      { metrics: createMetrics().registry, checks: [] },
+    );
     await expect(opened).rejects.toThrow(`cannot listen on 127.0.0.1:${port}`);
     blocker.close();
   });
