@@ -6,7 +6,6 @@ import type { GatewayConfig } from '../config/gateway.ts';
 import { listenAddress } from '../config/values.ts';
 import type { ListenAddress } from '../listen.ts';
 import { checkFormat, GATEWAY_STATE_FORMAT } from '../folder-format.ts';
-import { collectEarly } from '../memory/stream-garbage.ts';
 import { createEvents } from '../observe/events.ts';
 import { openFatalErrors } from '../observe/fatal-errors.ts';
 import { createLogger } from '../observe/logger.ts';
@@ -39,7 +38,6 @@ export type RunningGateway = Awaited<ReturnType<typeof assemble>>;
 export async function runGateway(config: GatewayConfig, context: CommandContext): Promise<void> {
   const log = createLogger({ level: config.logLevel });
   const { environment } = context;
-  collectEarly(true);
   const metrics = createMetrics({ processMetrics: true });
   const fatalErrors = openFatalErrors({ log, stop: context.signal, registry: metrics.registry });
   const { signal } = fatalErrors;

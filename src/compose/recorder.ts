@@ -5,7 +5,6 @@ import { Registry, collectDefaultMetrics } from 'prom-client';
 import type { CommandContext } from '../config/command-context.ts';
 import type { RecorderConfig } from '../config/recorder.ts';
 import { TailcastError } from '../errors.ts';
-import { collectEarly } from '../memory/stream-garbage.ts';
 import { openFatalErrors } from '../observe/fatal-errors.ts';
 import { createLogger, type Logger } from '../observe/logger.ts';
 import { failuresOf, openOpsServer, type ReadinessCheck } from '../observe/ops-server.ts';
@@ -28,7 +27,6 @@ export async function runRecorder(config: RecorderConfig, context: CommandContex
   if (config.searchUrl === undefined && !isBuiltin('node:sqlite'))
     throw new TailcastError('CONFIG_INVALID', 'the recorder needs a Node with node:sqlite for its catalogue');
   const log = createLogger({ level: config.logLevel });
-  collectEarly(true);
   const registry = new Registry();
   collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: 100 });
   const fatalErrors = openFatalErrors({ log, stop: context.signal, registry });

@@ -88,7 +88,7 @@ async function hasNoOtherRights(facts: PermissionFacts, signal: AbortSignal): Pr
   const { rules, incomplete } = await readRules(client, facts.namespace, signal);
   const more = rules
     .filter((rule) => !isHarmless(rule) && !isNodeState(rule, facts.podName))
-    .map(describeRule);
+    .map(({ verbs, resources }) => `${verbs.join('/')} ${resources.join(', ')}`);
   if (more.length > 0)
     return warning(`in namespace ${facts.namespace} the account may also ${shorten(more)}`, LESS);
   return ok(incomplete ? 'as far as the API server can list it' : 'nothing else');
@@ -129,10 +129,6 @@ function describe({ verb, resource, subresource, group }: Access): string {
   if (verb === '*') return 'do everything';
   const name = subresource === undefined ? resource : `${resource}/${subresource}`;
   return `${verb} ${group === '' ? name : `${name}.${group}`}`;
-}
-
-function describeRule({ verbs, resources }: Rule): string {
-  return `${verbs.join('/')} ${resources.join(', ')}`;
 }
 
 function shorten(names: readonly string[]): string {

@@ -132,7 +132,8 @@ function resolveContext(
   contextName: string | undefined,
 ): KubeconfigContext {
   if (files.length === 0) fail(where, 'no such file; create it, or name another one');
-  const name = contextName ?? firstOf(files, ({ config }) => config['current-context'] ?? '');
+  const name =
+    contextName ?? files.map(({ config }) => config['current-context'] ?? '').find((text) => text !== '');
   if (name === undefined) {
     fail(where, `current-context is not set; name one of the contexts: ${contextNames(files)}`);
   }
@@ -216,10 +217,6 @@ function keyPath(path: readonly PropertyKey[], document: unknown): string {
     else text += text === '' ? String(key) : `.${String(key)}`;
   }
   return text === '' ? 'the document' : text;
-}
-
-function firstOf(files: readonly ConfigFile[], pick: (file: ConfigFile) => string): string | undefined {
-  return files.map(pick).find((text) => text !== '');
 }
 
 function find<T extends { readonly name: string }>(

@@ -12,7 +12,7 @@
  *
  * NOTE: The state is global to the module, because one pool serves the process.
  */
-import { collectAll, collectsEarly } from './stream-garbage.ts';
+import { collectAll } from './stream-garbage.ts';
 
 export const BLOCK_BYTES = 64 * 1024;
 /**
@@ -37,9 +37,7 @@ let timer: NodeJS.Timeout | undefined;
 export function takeBlock(): Buffer {
   const block = free.pop();
   least = Math.min(least, free.length);
-  if (block !== undefined) return block;
-  if (!collectsEarly()) return Buffer.allocUnsafeSlow(BLOCK_BYTES);
-  return Buffer.from(new SharedArrayBuffer(BLOCK_BYTES));
+  return block ?? Buffer.from(new SharedArrayBuffer(BLOCK_BYTES));
 }
 
 /**
@@ -76,7 +74,7 @@ export function giveBlock(block: Buffer): void {
 
 /** Counts blocks that are never returned to the pool, because a reader may still reference them. */
 export function dropBlocks(count: number): void {
-  if (count === 0 || !collectsEarly()) return;
+  if (count === 0) return;
   droppedBytes += count * BLOCK_BYTES;
   timer ??= setInterval(tidy, TIDY_MS).unref();
   if (droppedBytes >= MOST_DROPPED_BYTES) collectDropped();

@@ -21,7 +21,6 @@ import { runInNewContext } from 'node:vm';
  */
 export const COLLECT_AFTER_BYTES = 4 * 1024 * 1024;
 
-let isWanted = true;
 let uncollected = 0;
 let collect: ((options: GcOptions) => void) | undefined;
 
@@ -30,19 +29,8 @@ interface GcOptions {
   readonly execution: 'sync' | 'async';
 }
 
-/** True if early collections are enabled in this process. */
-export function collectsEarly(): boolean {
-  return isWanted;
-}
-
-/** Enables or disables early collection. Default: enabled. */
-export function collectEarly(wanted: boolean): void {
-  isWanted = wanted;
-}
-
 /** Counts bytes that were read into a buffer that will not be reused. */
 export function passedThrough(bytes: number): void {
-  if (!isWanted) return;
   uncollected += bytes;
   if (uncollected < COLLECT_AFTER_BYTES) return;
   uncollected = 0;

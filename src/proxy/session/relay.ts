@@ -115,7 +115,7 @@ export function startRelay(options: RelayOptions) {
     source: upstream,
     sink: client,
     refuse,
-    ...outputOf(tap),
+    ...(tap === undefined ? {} : { parse: (chunk, more) => tap.output(chunk, more), mark: () => tap.mark() }),
     nextProbe: options.isPaced === true ? tap?.nextProbe : undefined,
   });
 
@@ -169,8 +169,4 @@ export function startRelay(options: RelayOptions) {
     /** Stops the relay and leaves both ends open for the caller. */
     stop: (): void => finish({ kind: 'stopped' }),
   };
-}
-
-function outputOf(tap: RelayOptions['tap']): Pick<DirectionOptions, 'parse' | 'mark'> {
-  return tap === undefined ? {} : { parse: (chunk, more) => tap.output(chunk, more), mark: () => tap.mark() };
 }

@@ -130,7 +130,7 @@ export class Catalog {
       throw new TailcastError('USAGE', `sort=${sort} ${reason}`);
     }
     const uploads = await this.#uploads(scope);
-    return readPage(query, sort, describeAhead(sessionsOf(uploads, rangeOf(query, begin))), noRows());
+    return readPage(query, sort, describeAhead(sessionsOf(uploads, rangeOf(query, begin))), fromRows([]));
   }
 
   /**
@@ -335,10 +335,6 @@ function describeAhead(sessions: Iterable<Candidate> | AsyncIterable<Candidate>)
 
 async function* fromRows(rows: readonly ListedRow[]): AsyncGenerator<ListedRow> {
   yield* rows;
-}
-
-function noRows(): AsyncGenerator<ListedRow> {
-  return fromRows([]);
 }
 
 /** Merges two sorted lists into a page. */

@@ -88,7 +88,7 @@ async function describeOrDamaged(
     if (error instanceof TypeError || error instanceof ReferenceError) throw error;
     const problem = `the recording cannot be read: ${errorReason(error)}`;
     const damaged = describeDamaged(key, stat.bytes, problem);
-    const shown = trustOf ? { ...damaged, ...untrusted(problem) } : damaged;
+    const shown = trustOf ? { ...damaged, trust: 'unverified' as const, trustReason: problem } : damaged;
     const described = describeSingle(store, key, version, shown);
     // A failure of the store or the disk does not mean that the recording is damaged.
     return { described, isTransient: error instanceof Error && 'code' in error };
@@ -136,10 +136,6 @@ class DescriptionCache {
     this.#length -= this.#entries.get(id)?.length ?? 0;
     this.#entries.delete(id);
   }
-}
-
-function untrusted(trustReason: string): Trust {
-  return { trust: 'unverified', trustReason };
 }
 
 /** Returns the current version of a recording, or undefined if the recording was removed. */
