@@ -324,3 +324,11 @@ export function asTailcastError(thrown: unknown): TailcastError {
     ? thrown
     : new TailcastError('INTERNAL', errorText(thrown), { cause: thrown });
 }
+
+/** Returns a function that throws an error of the OS as a TailcastError `START_FAILED`. @param place address or addresses */
+export function cannotListen(place: string): (error: unknown) => never {
+  return (error) => {
+    const detail = `cannot listen on ${place}: ${errorReason(error)}`;
+    throw new TailcastError('START_FAILED', detail, { cause: error });
+  };
+}

@@ -1,6 +1,5 @@
 import { once } from 'node:events';
 import type { AddressInfo, ListenOptions, Server } from 'node:net';
-import { errorReason, TailcastError } from './errors.ts';
 
 export interface ListenAddress {
   /** IP address or name, without brackets. */
@@ -21,12 +20,4 @@ export async function listenOn(server: Server, options: ListenOptions): Promise<
   const address = server.address();
   if (address === null || typeof address === 'string') throw new TypeError('a TCP server has an address');
   return address;
-}
-
-/** Returns a function that throws an error of the OS as a TailcastError `START_FAILED`. @param place address or addresses */
-export function cannotListen(place: string): (error: unknown) => never {
-  return (error) => {
-    const detail = `cannot listen on ${place}: ${errorReason(error)}`;
-    throw new TailcastError('START_FAILED', detail, { cause: error });
-  };
 }

@@ -31,7 +31,7 @@ const ALLOWED: Record<string, readonly string[]> = {
   bundle: ['bounded-map', 'wire', 'terminal', 'screen', 'search', 'work-budget'],
   memory: [],
   config: ['listen', 'observe', 'errors'],
-  observe: ['safe-text', 'listen', 'errors'],
+  observe: ['safe-text', 'async', 'listen', 'errors'],
   kube: ['safe-text', 'wire', 'directories', 'errors'],
   tailnet: [
     'bounded-map',

@@ -446,9 +446,7 @@ function sourceOf({ context }: ClusterSpec): string {
   return context?.cluster.file ?? '';
 }
 
-function inCluster(environment: ReadonlyMap<string, string>): {
-  readonly inCluster: { readonly host: string; readonly port: string };
-} {
+function inCluster(environment: ReadonlyMap<string, string>) {
   const host = environment.get('KUBERNETES_SERVICE_HOST') ?? '';
   return { inCluster: { host, port: environment.get('KUBERNETES_SERVICE_PORT') ?? '' } };
 }

@@ -1,14 +1,13 @@
 /** Builds the forwarder role. */
 import type { CommandContext } from '../config/command-context.ts';
 import type { ForwarderConfig } from '../config/forwarder.ts';
-import { TailcastError } from '../errors.ts';
+import { cannotListen, TailcastError } from '../errors.ts';
 import { createForwarderMetrics } from '../forwarder/metrics.ts';
 import { openForwarder, type Forwarder } from '../forwarder/server.ts';
 import { isLoopback } from '../tailnet/addresses.ts';
 import { createLocalApi } from '../tailnet/local-api.ts';
 import { tailscaledCheck } from './readiness.ts';
 import { SmallRole } from './small-role.ts';
-import { cannotListen } from '../listen.ts';
 import { untilAborted } from '../async/with-timeout.ts';
 
 /** The forwarder listens on all addresses of the pod. */

@@ -10,7 +10,7 @@ import type { Metrics } from '../observe/metrics.ts';
 import { Account } from '../proxy/gate/account.ts';
 import { refusedPort, type Policy } from '../proxy/gate/policy.ts';
 import { createRechecks } from '../proxy/gate/recheck.ts';
-import { admitCounted, createUserLimits, type UserLimits } from '../proxy/gate/user-limits.ts';
+import { admitCounted, createUserLimits } from '../proxy/gate/user-limits.ts';
 import { createProxyServer, type ProxyServer } from '../proxy/front/server.ts';
 import { translateToSpdy } from '../proxy/session/exec-upstream.ts';
 import { holdSession } from '../proxy/session/moderated.ts';
@@ -156,10 +156,7 @@ function openAccessLog(
 }
 
 /** Returns the limits for concurrent requests. Limits without a setting are derived from the available memory. */
-export function requestLimits({ config, userLimits }: GatewayOptions): {
-  readonly requests: number;
-  readonly users: UserLimits;
-} {
+export function requestLimits({ config, userLimits }: GatewayOptions) {
   const capacity = capacityOf(readMemory());
   const total = config.maxRequests ?? capacity.requests;
   const requests =

@@ -13,7 +13,7 @@ import { assertPrivateProxyListener } from '../tailnet/proxied-listener.ts';
 import { createWhois } from '../tailnet/whois.ts';
 import { fileCheck, tailscaledCheck } from './readiness.ts';
 import { SmallRole } from './small-role.ts';
-import { cannotListen } from '../listen.ts';
+import { cannotListen } from '../errors.ts';
 
 /** Maximum time for requests in flight after `signal` aborts, in milliseconds. */
 const DRAIN_MS = 10_000;

@@ -7,7 +7,7 @@ import { openRecordsFile } from '../nameserver/records-file.ts';
 import { openNameServer, type Transport } from '../nameserver/server.ts';
 import { fileCheck } from './readiness.ts';
 import { SmallRole } from './small-role.ts';
-import { cannotListen } from '../listen.ts';
+import { cannotListen } from '../errors.ts';
 
 /**
  * `tailcast nameserver`: responds to DNS queries until `signal` aborts.

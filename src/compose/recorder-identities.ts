@@ -1,7 +1,6 @@
 /** Creates the functions that identify the uploaders and viewers of a recorder, from its settings. */
 import type { RecorderConfig } from '../config/recorder.ts';
 import { TailcastError } from '../errors.ts';
-import type { ReadinessCheck } from '../observe/ops-server.ts';
 import { isLoopback } from '../tailnet/addresses.ts';
 import type { IdentitySource } from '../tailnet/identity.ts';
 import { createLocalApi } from '../tailnet/local-api.ts';
@@ -77,11 +76,7 @@ export function openIdentities(
     | 'uploaders'
     | 'viewers'
   >,
-): {
-  readonly identify: IdentifyUploader;
-  readonly identifyViewer: IdentifyViewer;
-  readonly checks: readonly ReadinessCheck[];
-} {
+) {
   assertLoopbackRecorder(config);
   assertTrustedHeaders(config);
   if (config.identity === 'loopback') {

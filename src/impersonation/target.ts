@@ -34,14 +34,9 @@ const TAGGED_PLACEHOLDER = 'tagged-devices';
  * Returns the impersonation target. The user is the login name, or the full node name of a tagged node. The groups are
  * from the grants. If the grants contain no group, a tagged node gets its tags as groups.
  *
- * @param extra as in {@link ImpersonationTarget}
  * @throws TailcastError `IDENTITY_MALFORMED` or `GRANT_MALFORMED`
  */
-export function resolveTarget(
-  identity: Identity,
-  rules: readonly GroupRule[],
-  extra: ImpersonationTarget['extra'] = [],
-): ImpersonationTarget {
+export function resolveTarget(identity: Identity, rules: readonly GroupRule[]): ImpersonationTarget {
   const user = userOf(identity);
   const granted = new Set<string>();
   for (const rule of rules) {
@@ -53,7 +48,7 @@ export function resolveTarget(
   if (granted.size > MAX_GROUPS) {
     throw new TailcastError('GRANT_MALFORMED', `it names more than ${MAX_GROUPS} groups`);
   }
-  return { user, groups: granted.size > 0 ? [...granted] : defaultGroups(identity), extra };
+  return { user, groups: granted.size > 0 ? [...granted] : defaultGroups(identity), extra: [] };
 }
 
 function userOf(identity: Identity): string {

@@ -170,11 +170,7 @@ function hasCapacity({ session, streams }: Session): boolean {
   return !session.closed && !session.destroyed && streams < Math.min(allowed, STREAMS_PER_SESSION);
 }
 
-function placeOf(upstream: string): {
-  readonly hostname: string;
-  readonly port: string;
-  readonly secure: boolean;
-} {
+function placeOf(upstream: string) {
   const [, scheme = '', hostname = '', port = ''] = /^([\w+]+):\/\/\[?(.+?)\]?:(\d+)$/.exec(upstream) ?? [];
   return { hostname, port, secure: scheme === 'https+insecure' };
 }

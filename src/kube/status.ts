@@ -65,35 +65,22 @@ export const STATUS_HEADERS: readonly string[] = [
 /**
  * Returns a complete HTTP/1.1 response for a socket without a response object. The connection closes after this
  * response.
- *
- * @param extraHeaders flat list of names and values
- * @throws TailcastError `INTERNAL` if an extra header does not fit on one line
  */
-export function rawStatusResponse(error: unknown, extraHeaders: readonly string[] = []): Uint8Array {
+export function rawStatusResponse(error: unknown): Uint8Array {
   const { httpStatus, body, retryAfterSeconds } = statusOf(error);
-  const bytes = new TextEncoder().encode(body);
   const retry = retryAfterSeconds === undefined ? [] : ['Retry-After', String(retryAfterSeconds)];
   const headers = [
     ...STATUS_HEADERS,
     ...retry,
-    ...extraHeaders,
     'Content-Length',
-    String(bytes.length),
+    String(Buffer.byteLength(body)),
     'Connection',
     'close',
   ];
   let head = `HTTP/1.1 ${httpStatus} ${PHRASES[httpStatus] ?? 'Error'}\r\n`;
-  for (let index = 0; index < headers.length; index += 2) {
-    const line = `${headers[index]}: ${headers[index + 1]}`;
-    if (!/^[!-9;-~]+: [\t -~]*$/.test(line))
-      throw new TailcastError('INTERNAL', 'a response header is malformed');
-    head += `${line}\r\n`;
-  }
-  const headBytes = new TextEncoder().encode(`${head}\r\n`);
-  const response = new Uint8Array(headBytes.length + bytes.length);
-  response.set(headBytes);
-  response.set(bytes, headBytes.length);
-  return response;
+  for (let index = 0; index < headers.length; index += 2)
+    head += `${headers[index]}: ${headers[index + 1]}\r\n`;
+  return Buffer.from(`${head}\r\n${body}`);
 }
 
 /** Reason phrases (RFC 9110 section 15) of the HTTP statuses in the error table, and of similar statuses. */

@@ -5,8 +5,8 @@
 import { createServer, type ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { withTimeout } from '../async/with-timeout.ts';
-import { errorText } from '../errors.ts';
-import { cannotListen, listenOn, type ListenAddress } from '../listen.ts';
+import { cannotListen, errorText } from '../errors.ts';
+import { listenOn, type ListenAddress } from '../listen.ts';
 
 /** A check that must succeed for `/readyz`. */
 export interface ReadinessCheck {

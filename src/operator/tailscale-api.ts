@@ -128,10 +128,7 @@ export function createTailscaleControl(options: TailscaleApiOptions): TailnetCon
 }
 
 /** Returns the request that exchanges credentials for an access token. */
-function tokenRequest(credentials: ApiCredentials): {
-  readonly path: string;
-  readonly form: Readonly<Record<string, string>>;
-} {
+function tokenRequest(credentials: ApiCredentials) {
   const { clientId: client_id } = credentials;
   return 'idToken' in credentials
     ? { path: '/api/v2/oauth/token-exchange', form: { client_id, jwt: credentials.idToken } }

@@ -152,15 +152,7 @@ async function deciderOf(portal: PortalRequest, clusters: AccessDeps['clusters']
   return { identity: caller.identity, groupsIn: (cluster) => groups.get(cluster) ?? [] };
 }
 
-function read({ portal }: FastifyRequest): {
-  readonly caller: Caller;
-  readonly own: NonNullable<Caller['impersonation']>;
-  readonly signal: AbortSignal;
-  readonly inbound: FastifyRequest['portal']['inbound'];
-  readonly segments: readonly string[];
-  readonly all: (name: string) => readonly string[];
-  readonly one: (name: string) => string | undefined;
-} {
+function read({ portal }: FastifyRequest) {
   const { caller, target, signal, inbound } = portal;
   if (caller?.impersonation === undefined)
     throw new TailcastError('ACCESS_REQUEST_UNAVAILABLE', 'access requests need mode=auth');
@@ -172,6 +164,6 @@ function read({ portal }: FastifyRequest): {
     inbound,
     segments: target.segments,
     all,
-    one: (name) => all(name)[0],
+    one: (name: string) => all(name)[0],
   };
 }

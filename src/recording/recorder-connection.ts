@@ -83,15 +83,7 @@ export interface SessionIntent extends Omit<UploadIntent, 'neighbours'> {
  * Forwards the events of a connection to its callbacks. Delays the report of a lost connection until the callbacks are
  * set. Forwards only the first of the events `finished` and `lost`.
  */
-export function createOutcome(): {
-  readonly ended: boolean;
-  attach(events: ConnectionEvents): void;
-  acknowledged(bytes: number, lineBytes?: number): void;
-  ordered(order: SessionOrder): void;
-  finished(): void;
-  lost(error: Error): void;
-  silence(): void;
-} {
+export function createOutcome() {
   let events: ConnectionEvents | undefined;
   let early: Error | undefined;
   let ended = false;
@@ -99,14 +91,14 @@ export function createOutcome(): {
     get ended() {
       return ended;
     },
-    attach(listener) {
+    attach(listener: ConnectionEvents) {
       events = listener;
       if (early !== undefined) listener.lost(early);
     },
-    acknowledged(bytes, lineBytes) {
+    acknowledged(bytes: number, lineBytes?: number) {
       if (!ended) events?.acknowledged(bytes, lineBytes);
     },
-    ordered(order) {
+    ordered(order: SessionOrder) {
       if (!ended) events?.ordered?.(order);
     },
     finished() {
@@ -114,7 +106,7 @@ export function createOutcome(): {
       ended = true;
       events?.finished();
     },
-    lost(error) {
+    lost(error: Error) {
       if (ended) return;
       ended = true;
       if (events === undefined) early = error;

@@ -86,10 +86,7 @@ function takeAll(before: PenState, parameters: string): PenState {
  *
  * @returns the colour; `more` is the number of its parameters after the first parameter
  */
-function readColour(codes: readonly { readonly code: number; readonly subparameters: readonly number[] }[]): {
-  readonly colour: number | undefined;
-  readonly more: number;
-} {
+function readColour(codes: readonly { readonly code: number; readonly subparameters: readonly number[] }[]) {
   // index 2 is the colour space, which occurs only among subparameters
   const values = [0, 0, -1, 0, 0, 0];
   let space = 0;

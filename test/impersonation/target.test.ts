@@ -64,12 +64,6 @@ describe('resolveTarget in the conformance cases', () => {
   it('lets an admin grant groups that Kubernetes reserves', () => {
     expect(resolveTarget(person('a@b'), rules(['system:masters'])).groups).toEqual(['system:masters']);
   });
-
-  it('passes extras on', () => {
-    expect(resolveTarget(person('a@b'), [], [['gw.example.net/session', 's']]).extra).toEqual([
-      ['gw.example.net/session', 's'],
-    ]);
-  });
 });
 
 const BAD_NAMES: readonly (readonly [what: string, name: string])[] = [

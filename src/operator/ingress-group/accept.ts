@@ -110,11 +110,7 @@ async function accept(
     readonly allocations: Allocations;
     readonly owners: ReadonlyMap<string, readonly string[]>;
   },
-): Promise<{
-  readonly requests: readonly ServeRequest[];
-  readonly isNameTaken: boolean;
-  readonly failure: Error | undefined;
-}> {
+) {
   const requests: ServeRequest[] = [];
   const domain = domainOf(input.nodes);
   let isNameTaken = false;

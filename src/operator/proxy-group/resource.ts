@@ -71,10 +71,7 @@ export function groupClassOf(object: KubeObject): string {
  *
  * @returns `problem` with the invalid line, if any
  */
-export function settingsOf({ metadata }: ProxyGroup): {
-  readonly settings: ReadonlyMap<string, string>;
-  readonly problem: string | undefined;
-} {
+export function settingsOf({ metadata }: ProxyGroup) {
   const settings = new Map<string, string>();
   const lines = (metadata.annotations[ANNOTATIONS.env] ?? '').split('\n').map((line) => line.trim());
   for (const line of lines.filter((one) => one !== '' && !one.startsWith('#'))) {

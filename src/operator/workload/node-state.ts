@@ -52,10 +52,9 @@ export function readNodeState(secret: KubeObject | undefined): NodeState {
   return {
     deviceId: nonEmpty(data.get('device_id')) ?? nonEmpty(profile?.Config?.NodeID),
     dnsName: nonEmpty(dnsName?.replace(/\.$/, '')),
-    addresses: z.array(z.string()).safeParse(jsonOrUndefined(data.get('device_ips') ?? '')).data ?? [],
+    addresses: readAddresses(data.get('device_ips')),
     https: data.get('https_endpoint') !== 'no-https',
-    advertised: profile?.AdvertiseServices ?? [],
-    routes: profile?.AdvertiseRoutes ?? [],
+    ...offersOf(profile),
     podUid: nonEmpty(data.get('pod_uid')),
     brokenKey: nonEmpty(data.get('reissue_authkey')),
   };
@@ -108,6 +107,16 @@ function readProfile(data: ReadonlyMap<string, string>): z.infer<typeof profileS
   const text = data.get(data.get('_current-profile') ?? '');
   if (text === undefined) return undefined;
   return profileSchema.safeParse(jsonOrUndefined(text)).data;
+}
+
+function offersOf(
+  profile: z.infer<typeof profileSchema> | undefined,
+): Pick<NodeState, 'advertised' | 'routes'> {
+  return { advertised: profile?.AdvertiseServices ?? [], routes: profile?.AdvertiseRoutes ?? [] };
+}
+
+function readAddresses(json: string | undefined): readonly string[] {
+  return z.array(z.string()).safeParse(jsonOrUndefined(json ?? '')).data ?? [];
 }
 
 function nonEmpty(text: string | undefined): string | undefined {

@@ -9,7 +9,7 @@ import type { Logger } from '../../observe/logger.ts';
 import { readRange } from '../files/file-range.ts';
 import { readCastTail } from '../library/cast-tail.ts';
 import { blockBytesFor, createLineSealer, type LineSeal } from '../evidence/line-seal.ts';
-import type { SealedFiles, SessionEvidence, SessionStart } from '../evidence/session-evidence.ts';
+import type { SessionEvidence } from '../evidence/session-evidence.ts';
 import { isSidecarOf } from '../evidence/signed-sidecar.ts';
 import { describeHead, joinProblems } from '../library/describe-head.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
@@ -97,10 +97,7 @@ export function createFinisher(options: FinisherOptions) {
      * Stores an upload. `firstTry` resolves after the first attempt, even if the attempt failed. `done` resolves when
      * the store has the recording.
      */
-    submit(upload: OverUpload): {
-      readonly firstTry: Promise<void>;
-      readonly done: Promise<StoredRecording>;
-    } {
+    submit(upload: OverUpload) {
       const first = attempt(upload);
       const all = Promise.withResolvers<StoredRecording>();
       const work = first
@@ -245,14 +242,7 @@ function nextKey(key: RecordingKey, conflicts: number): RecordingKey {
  * Hashes the files of an upload, and reads the time of its last event and the data for its start entry in the evidence
  * log.
  */
-async function readFiles(
-  upload: OverUpload,
-  notes: string | undefined,
-): Promise<{
-  readonly files: SealedFiles;
-  readonly durationSeconds: number | undefined;
-  readonly start: SessionStart;
-}> {
+async function readFiles(upload: OverUpload, notes: string | undefined) {
   const { meta, paths, bodyBytes, castBytes, adopted } = upload;
   const { nodeId, nodeName, address, storedHeaderBytes } = meta;
   await using file = await open(paths.cast, 'r');

@@ -254,10 +254,7 @@ export class S3Uploader {
     };
   }
 
-  #retention(): {
-    readonly ObjectLockMode?: 'GOVERNANCE' | 'COMPLIANCE';
-    readonly ObjectLockRetainUntilDate?: Date;
-  } {
+  #retention() {
     const { retention } = this.#settings;
     if (retention === undefined) return {};
     const until = new Date(this.#parts.nowMs() + retention.days * DAY_MS);
