@@ -1,7 +1,5 @@
 /** The checks of `tailcast doctor recorder`. */
-import { once as onceEmitted } from 'node:events';
 import { existsSync } from 'node:fs';
-import { connect } from 'node:net';
 import type { RecorderConfig } from '../config/recorder.ts';
 import { bucketChecks } from '../doctor/bucket-checks.ts';
 import type { Check } from '../doctor/checks.ts';
@@ -14,6 +12,7 @@ import { indexDirectory } from '../tsrecorder/search/recorder-search.ts';
 import { defaultSpoolOf, spoolInside } from '../tsrecorder/spool/spool-place.ts';
 import { checkIndexDirectory, checkIndexServer } from './check-index.ts';
 import { searchServer } from './search-settings.ts';
+import { connectTo } from './tailnet.ts';
 import { examineBucket, parseBucketAddress } from './recorder-store.ts';
 import { type DoctorOptions, MIB, openStatus } from './doctor.ts';
 
@@ -40,30 +39,24 @@ export function recorderChecks(config: RecorderConfig, options: DoctorOptions): 
   return [
     ...(local === undefined
       ? []
-      : tailnetChecks({ ...local, proxyProtocol: config.proxyProtocol !== undefined })),
-    ...(local === undefined ? [] : [uploadersCheck(config.uploaders, local.status)]),
-    ...(local === undefined || config.trustedGateways.length === 0
-      ? []
-      : [trustedGatewaysCheck(config.trustedGateways, local.status)]),
+      : [
+          ...tailnetChecks({ ...local, proxyProtocol: config.proxyProtocol !== undefined }),
+          uploadersCheck(config.uploaders, local.status),
+          ...(config.trustedGateways.length === 0
+            ? []
+            : [trustedGatewaysCheck(config.trustedGateways, local.status)]),
+        ]),
     ...(bucket === undefined
       ? []
-      : bucketChecks({
-          ...examineBucket(config, bucket),
-          prefix: bucket.prefix,
-        })),
-    ...(bucket === undefined ? [] : [serverClockCheck(bucketServer(config), 'the store', Date.now)]),
+      : [
+          ...bucketChecks({ ...examineBucket(config, bucket), prefix: bucket.prefix }),
+          serverClockCheck(bucketServer(config), 'the store', Date.now),
+        ]),
     ...places.flatMap((place) => storageChecks(place)),
     searchCheck(searchFacts(config, spools)),
-    answersCheck(`${host}:${port}`, async (signal) => {
-      const socket = connect({ host: host === '::' ? '::1' : host, port });
-      try {
-        await onceEmitted(socket, 'connect', { signal });
-        return socket;
-      } catch (error) {
-        socket.destroy();
-        throw error;
-      }
-    }),
+    answersCheck(`${host}:${port}`, (signal) =>
+      connectTo({ host: host === '::' ? '::1' : host, port }, signal),
+    ),
   ];
 }
 

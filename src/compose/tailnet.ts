@@ -7,6 +7,7 @@ import { TailcastError, errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { ReadinessCheck } from '../observe/ops-server.ts';
 import { GATEWAY_STATE_FORMAT, markFormat } from '../folder-format.ts';
+import type { ListenAddress } from '../listen.ts';
 import { parseAddressPort } from '../tailnet/addresses.ts';
 import { openCertificateFiles } from '../tailnet/certificate-files.ts';
 import type { CertificateSource } from '../tailnet/certificates.ts';
@@ -141,13 +142,12 @@ export async function openCertificates(
 async function dialDirectly(address: string, signal: AbortSignal): Promise<Duplex> {
   const target = parseAddressPort(address);
   if (target === undefined) throw new Error(`${address} is not an ip:port`);
-  const socket = connect({
-    host: target.address,
-    port: target.port,
-    noDelay: true,
-    keepAlive: true,
-    keepAliveInitialDelay: KEEP_ALIVE_MS,
-  });
+  return connectTo({ host: target.address, port: target.port }, signal);
+}
+
+export async function connectTo(address: ListenAddress, signal: AbortSignal): Promise<Duplex> {
+  const keepAlive = { keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_MS };
+  const socket = connect({ ...address, ...keepAlive, noDelay: true });
   try {
     await once(socket, 'connect', { signal });
     return socket;

@@ -3,6 +3,7 @@
  * notification bus. Rejects with the errors of the socket; `local-api.ts` converts them to codes.
  */
 import { createDeadline } from '../async/deadline.ts';
+import { withTimeout } from '../async/with-timeout.ts';
 import {
   request,
   type Agent,
@@ -128,16 +129,10 @@ export async function openTunnel(
   },
 ): Promise<Duplex> {
   const { host, port, timeoutMs } = target;
-  // A separate AbortController is used, because `target.signal` must not end a tunnel that the caller has received.
-  const attempt = new AbortController();
-  const { signal } = attempt;
-  const withdraw = (): void => attempt.abort(target.signal.reason);
-  target.signal.addEventListener('abort', withdraw, { once: true });
-  if (target.signal.aborted) withdraw();
-  const late = new Error(`no connection to ${host} port ${port} within ${timeoutMs} ms`);
-  const timer = createDeadline(timeoutMs, () => attempt.abort(late));
-  try {
-    return await new Promise<Duplex>((resolve, reject) => {
+  const what = `connecting to ${host} port ${port}`;
+  // `target.signal` must not end a tunnel that the caller has received, so the request uses the signal of the attempt.
+  const open = (signal: AbortSignal): Promise<Duplex> =>
+    new Promise((resolve, reject) => {
       const base = requestOptions(socketPath, '/localapi/v0/dial', signal);
       request({
         ...base,
@@ -167,10 +162,7 @@ export async function openTunnel(
         .on('error', (error) => reject(signal.aborted ? abortReason(signal) : error))
         .end();
     });
-  } finally {
-    timer.clear();
-    target.signal.removeEventListener('abort', withdraw);
-  }
+  return withTimeout(timeoutMs, what, target.signal, open);
 }
 
 function dialHeaders(host: string, port: number): Record<string, string> {
