@@ -6,16 +6,13 @@ import { randomBytes } from 'node:crypto';
 import { AccessRequests } from '../access/requests.ts';
 import { createRecordSeal } from '../access/record.ts';
 import { encodeStep } from '../access/evidence.ts';
-import type { GatewayConfig } from '../config/gateway.ts';
 import { makeDirectories } from '../directories.ts';
 import { errorText } from '../errors.ts';
-import type { Logger } from '../observe/logger.ts';
 import { connectCluster } from '../operator/cluster-connection.ts';
 import { createKubeClient } from '../operator/kube-client.ts';
 import { KEY_BYTES, loadSecret } from '../recording/journal/journal-key.ts';
-import type { RequestEvents } from '../recording/request-event.ts';
 import { keyFileOf } from './journals.ts';
-import type { CleanUp } from './clean-up.ts';
+import type { GatewayParts } from './gateway-parts.ts';
 
 /**
  * Creates the stores of access requests. A store starts its watch of the API server at the first call from a caller
@@ -25,15 +22,7 @@ import type { CleanUp } from './clean-up.ts';
  *   kubeconfig nor a service account
  * @throws TailcastError `CONFIG_INVALID` if the key file is missing or invalid
  */
-export async function openAccess(parts: {
-  readonly config: GatewayConfig;
-  readonly environment: ReadonlyMap<string, string>;
-  readonly stateDirectory: string;
-  readonly requestEvents: Pick<RequestEvents, 'send'>;
-  readonly log: Logger;
-  readonly signal: AbortSignal;
-  readonly stack: CleanUp;
-}): Promise<AccessRequests | undefined> {
+export async function openAccess(parts: GatewayParts): Promise<AccessRequests | undefined> {
   const { config, environment, stateDirectory, requestEvents, log, signal, stack } = parts;
   if (config.mode === 'noauth') return undefined;
   const isInPod = environment.has('KUBERNETES_SERVICE_HOST') && environment.has('KUBERNETES_SERVICE_PORT');

@@ -7,15 +7,12 @@
 import { hash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { pause } from '../async/pause.ts';
-import type { GatewayConfig } from '../config/gateway.ts';
 import { createApiClient } from '../doctor/api-client.ts';
 import { runChecks } from '../doctor/checks.ts';
 import { permissionChecks } from '../doctor/permission-checks.ts';
 import { asTailcastError, errorText, TailcastError } from '../errors.ts';
 import { createApiServer, type ApiServer } from '../kube/api-server.ts';
 import { guardedLookup } from '../kube/guarded-lookup.ts';
-import type { Logger } from '../observe/logger.ts';
-import type { Metrics } from '../observe/metrics.ts';
 import type { ReadinessCheck } from '../observe/ops-server.ts';
 import { createSnapshot, type GatewayCluster, type ClusterSnapshot } from '../proxy/gate/cluster.ts';
 import type { GatedCluster } from '../proxy/gate/cluster-gate.ts';
@@ -24,6 +21,7 @@ import { createEndpoints, type Endpoints } from '../proxy/upstream/endpoints.ts'
 import { DEFAULT_POOL_LIMITS, UpstreamPool } from '../proxy/upstream/upstream-pool.ts';
 import { openAccountRefusals } from './account-refusals.ts';
 import { parseClusterFile, type ClusterFile } from './cluster-file.ts';
+import type { GatewayParts } from './gateway-parts.ts';
 import { openRequestHeaders } from './request-headers.ts';
 import { openSources, ownPrefix, type ClusterSource, type ClusterSpec } from './cluster-sources.ts';
 
@@ -41,12 +39,11 @@ const CHECK_ONLY_EVERY_MS = 15_000;
 /** Maximum number of concurrent health checks. */
 const MAX_CHECKS = 16;
 
-export interface ClustersOptions {
-  readonly config: GatewayConfig;
+export interface ClustersOptions extends Pick<
+  GatewayParts,
+  'config' | 'environment' | 'log' | 'metrics' | 'signal'
+> {
   readonly path: string;
-  readonly environment: ReadonlyMap<string, string>;
-  readonly log: Logger;
-  readonly metrics: Pick<Metrics, 'clusterGauges'>;
   /** Returns the API server with the objects that describe clusters. */
   readonly managementServer: () => Promise<ApiServer>;
   /** Returns the host names of the gateway, in lower case. A discovered cluster must not have one of these names. */
@@ -54,7 +51,6 @@ export interface ClustersOptions {
   readonly openGate: (apiServer: ApiServer, cluster: GatewayCluster) => Gate;
   /** Maximum number of in-flight requests to one cluster. */
   readonly maxRequests: number;
-  readonly signal: AbortSignal;
 }
 
 interface OpenCluster {

@@ -2,31 +2,27 @@
 import { randomUUID } from 'node:crypto';
 import type { GatewayConfig } from '../config/gateway.ts';
 import type { ApiServer } from '../kube/api-server.ts';
-import type { Logger } from '../observe/logger.ts';
 import type { GatewayCluster } from '../proxy/gate/cluster.ts';
 import type { Elevations } from '../proxy/gate/elevation.ts';
 import { createGate, type Gate } from '../proxy/gate/gate.ts';
-import type { Policy } from '../proxy/gate/policy.ts';
 import { callerName } from '../tailnet/identity.ts';
 import { openAccessReviews } from './access-review.ts';
-import type { Tailnet } from './tailnet.ts';
+import type { GatewayParts } from './gateway-parts.ts';
 
 /** First segments of paths that k3s serves on the port of the API server for its own nodes. */
 const K3S_SEGMENTS: ReadonlySet<string> = new Set(['v1-k3s', 'cacerts', 'static']);
 
 /** Creates the gate of a gateway, or of one of its clusters. */
-export function openGate(parts: {
-  readonly config: GatewayConfig;
-  readonly policy: Policy;
-  /** Undefined if the gate is for requests that the gateway itself serves, such as the portal. */
-  readonly apiServer: ApiServer | undefined;
-  /** The cluster of this gate; undefined if the gateway serves only one cluster. */
-  readonly cluster?: GatewayCluster;
-  readonly tailnet: Tailnet;
-  readonly log: Logger;
-  readonly callerToken?: string | undefined;
-  readonly elevations?: Elevations | undefined;
-}): Gate {
+export function openGate(
+  parts: Pick<GatewayParts, 'config' | 'policy' | 'tailnet' | 'log' | 'callerToken'> & {
+    /** Undefined if the gate is for requests that the gateway itself serves, such as the portal. */
+    readonly apiServer: ApiServer | undefined;
+    /** The cluster of this gate; undefined if the gateway serves only one cluster. */
+    readonly cluster?: GatewayCluster;
+    /** Additional rights that callers can request; undefined in `noauth` mode. */
+    readonly elevations: Elevations | undefined;
+  },
+): Gate {
   const { config, policy, apiServer, cluster, tailnet, log, callerToken, elevations } = parts;
   return createGate({
     mode: config.mode,

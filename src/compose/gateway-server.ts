@@ -1,14 +1,10 @@
 /** Assembles the server of the gateway role: gate, requests, sessions and recorders. */
-import type { GatewayConfig } from '../config/gateway.ts';
 import type { AccessRequests } from '../access/requests.ts';
 import { createKeyedRate } from '../keyed-rate.ts';
 import { capacityOf, readMemory } from '../memory/capacity.ts';
-import { createAccessLog, createNullAccessLog, type LineSink } from '../observe/access-log.ts';
-import type { Events } from '../observe/events.ts';
-import type { Logger } from '../observe/logger.ts';
-import type { Metrics } from '../observe/metrics.ts';
+import { createAccessLog, createNullAccessLog } from '../observe/access-log.ts';
 import { Account } from '../proxy/gate/account.ts';
-import { refusedPort, type Policy } from '../proxy/gate/policy.ts';
+import { refusedPort } from '../proxy/gate/policy.ts';
 import { createRechecks } from '../proxy/gate/recheck.ts';
 import { admitCounted, createUserLimits } from '../proxy/gate/user-limits.ts';
 import { createProxyServer, type ProxyServer } from '../proxy/front/server.ts';
@@ -21,57 +17,28 @@ import { createClusterList } from '../portal/cluster-list.ts';
 import { findRecorders } from '../recording/find-recorders.ts';
 import { createRecorderClient, type RecorderClient } from '../recording/recorder-client.ts';
 import { PORT_FORWARD_RATE } from '../recording/tap-port-forward.ts';
-import { REQUEST_EVENT_LIMITS, type RequestEvents } from '../recording/request-event.ts';
-import type { Identity } from '../tailnet/identity.ts';
-import type { CleanUp } from './clean-up.ts';
+import { REQUEST_EVENT_LIMITS } from '../recording/request-event.ts';
+import type { GatewayOptions, GatewayParts } from './gateway-parts.ts';
 import type { GatewayUpstream } from './gateway-upstream.ts';
 import { openJournals } from './journals.ts';
 import { openBuffers } from './output-buffers.ts';
 import { openPortal } from './portal.ts';
-import type { Tailnet } from './tailnet.ts';
-
-export interface GatewayOptions {
-  readonly config: GatewayConfig;
-  readonly environment: ReadonlyMap<string, string>;
-  readonly log: Logger;
-  /** Receives the lines of the access log. */
-  readonly accessSink: LineSink;
-  /** Identity to use instead of the identity file in the settings. */
-  readonly identity?: Identity;
-  /** Token that every request must contain. Default: none. */
-  readonly callerToken?: string;
-  /** Default: a new registry. */
-  readonly metrics?: Metrics;
-  /** Limits per user. Default: derived from the available memory and `requestsPerUser`. */
-  readonly userLimits?: { readonly connections: number; readonly bytes: number };
-}
 
 /** Opens the server with its gate, sessions and recorders. */
-export async function openServer(parts: {
-  readonly options: GatewayOptions;
-  readonly upstream: GatewayUpstream;
-  readonly access: AccessRequests | undefined;
-  readonly events: Events;
-  readonly requestEvents: RequestEvents;
-  readonly limits: ReturnType<typeof requestLimits>;
-  readonly policy: Policy;
-  readonly tailnet: Tailnet;
-  readonly metrics: Metrics;
-  readonly stateDirectory: string;
-  readonly stack: CleanUp;
-  readonly signal: AbortSignal;
-}): Promise<ProxyServer> {
-  const { upstream, access, events, requestEvents, limits, policy, tailnet, metrics } = parts;
-  const { stateDirectory, stack, signal, options } = parts;
-  const { config, log } = options;
+export async function openServer(
+  parts: GatewayParts & { readonly upstream: GatewayUpstream; readonly access: AccessRequests | undefined },
+): Promise<ProxyServer> {
+  const { config, log, upstream, access, events, requestEvents, limits, policy, tailnet, metrics } = parts;
+  const { stack, signal } = parts;
   const monotonicMs = (): number => performance.now();
   const { gate, basePath, accountRefusals, clusters } = upstream;
   const listed = clusters && (() => clusters.current().byName.values());
   const sessions = createSessionRegistry();
   const rechecks = createRechecks({ gate, monotonicMs, elevations: access });
   stack.defer(() => rechecks.close());
-  const accessLog = openAccessLog(options, stack);
-  const recorders = await openRecorders({ ...options, stateDirectory, tailnet, events, metrics, stack });
+  const accessLog = config.accessLog ? createAccessLog(parts.accessSink) : createNullAccessLog();
+  stack.defer(() => accessLog.close());
+  const recorders = await openRecorders(parts);
   const common = {
     gate,
     basePath,
@@ -128,9 +95,7 @@ export async function openServer(parts: {
   });
 }
 
-async function openRecorders(
-  parts: Parameters<typeof openJournals>[0] & { readonly stack: CleanUp },
-): Promise<RecorderClient> {
+async function openRecorders(parts: GatewayParts): Promise<RecorderClient> {
   const { config, tailnet, log, stack } = parts;
   const journals = await openJournals(parts);
   stack.defer(() => journals?.close());
@@ -146,17 +111,8 @@ async function openRecorders(
   return recorders;
 }
 
-function openAccessLog(
-  { config, accessSink }: GatewayOptions,
-  stack: CleanUp,
-): ReturnType<typeof createAccessLog> {
-  const accessLog = config.accessLog ? createAccessLog(accessSink) : createNullAccessLog();
-  stack.defer(() => accessLog.close());
-  return accessLog;
-}
-
 /** Returns the limits for concurrent requests. Limits without a setting are derived from the available memory. */
-export function requestLimits({ config, userLimits }: GatewayOptions) {
+export function requestLimits({ config, userLimits }: GatewayOptions): GatewayParts['limits'] {
   const capacity = capacityOf(readMemory());
   const total = config.maxRequests ?? capacity.requests;
   const requests =

@@ -9,20 +9,18 @@ import {
   type ApiServer,
   type ApiServerOptions,
 } from '../kube/api-server.ts';
-import type { Logger } from '../observe/logger.ts';
-import type { Metrics } from '../observe/metrics.ts';
 import type { ReadinessCheck } from '../observe/ops-server.ts';
 import { createClusterGate } from '../proxy/gate/cluster-gate.ts';
 import type { ClusterUpstream } from '../proxy/gate/cluster.ts';
 import type { Elevations } from '../proxy/gate/elevation.ts';
 import type { Gate } from '../proxy/gate/gate.ts';
-import type { Policy } from '../proxy/gate/policy.ts';
 import { createUpstreamConnector } from '../proxy/upstream/upstream-connect.ts';
 import { DEFAULT_POOL_LIMITS, UpstreamPool } from '../proxy/upstream/upstream-pool.ts';
 import { assertServiceWhois, type LocalApi } from '../tailnet/local-api.ts';
 import { openAccountRefusals } from './account-refusals.ts';
 import { openClusters, type Clusters } from './clusters.ts';
 import { openGate } from './gateway-gate.ts';
+import type { GatewayParts } from './gateway-parts.ts';
 import type { Tailnet } from './tailnet.ts';
 
 /** Interval of the checks for new certificates, in milliseconds. */
@@ -36,20 +34,9 @@ export interface GatewayUpstream extends Omit<ClusterUpstream, 'enter'> {
   describe(): string;
 }
 
-export interface UpstreamParts {
-  readonly config: GatewayConfig;
-  readonly environment: ReadonlyMap<string, string>;
-  readonly policy: Policy;
-  readonly tailnet: Tailnet;
-  readonly log: Logger;
-  readonly metrics: Metrics;
-  readonly callerToken: string | undefined;
+export interface UpstreamParts extends GatewayParts {
   /** Additional rights that callers can request; undefined in `noauth` mode. */
   readonly elevations: Elevations | undefined;
-  /** Maximum number of in-flight requests to each cluster, if there are several clusters. */
-  readonly maxRequests: number;
-  /** Aborts when the gateway closes. */
-  readonly signal: AbortSignal;
 }
 
 /** @throws TailcastError `CONFIG_INVALID` */
@@ -90,15 +77,11 @@ async function openOnlyCluster(parts: UpstreamParts): Promise<GatewayUpstream> {
  * connections.
  */
 async function openSeveral(parts: UpstreamParts, path: string): Promise<GatewayUpstream> {
-  const { config, environment, log, metrics, tailnet, maxRequests, signal } = parts;
+  const { config, environment, tailnet, limits, signal } = parts;
   const clusters = await openClusters({
-    config,
+    ...parts,
     path,
-    environment,
-    log,
-    metrics,
-    maxRequests,
-    signal,
+    maxRequests: Math.ceil(limits.requests / 2),
     managementServer: () => openApiServer(config, environment),
     ownHosts: () => ownHosts(config, tailnet.localApi, signal),
     openGate: (apiServer, cluster) => openGate({ ...parts, apiServer, cluster }),

@@ -26,7 +26,8 @@ import { openUpstream } from './gateway-upstream.ts';
 import { openSettingDirectory } from './setting-directory.ts';
 import { readStaticIdentity } from './static-identity-file.ts';
 import { createLocalTailnet, createStaticTailnet, openCertificates, type Tailnet } from './tailnet.ts';
-import { type GatewayOptions, openServer, requestLimits } from './gateway-server.ts';
+import type { GatewayOptions, GatewayParts } from './gateway-parts.ts';
+import { openServer, requestLimits } from './gateway-server.ts';
 import { untilAborted } from '../async/with-timeout.ts';
 
 /** Number of connections beyond the limit to which the gateway still sends an error response. */
@@ -90,9 +91,10 @@ function stateDirectoryOf({ config, environment }: GatewayOptions): string {
 async function assemble(options: GatewayOptions, stack: CleanUp) {
   const { config, log } = options;
   const abort = new AbortController();
+  const { signal } = abort;
   stack.defer(() => abort.abort(new Error('the gateway has ended')));
   const metrics = options.metrics ?? createMetrics({ processMetrics: true });
-  const tailnet = await openTailnet(options, abort.signal);
+  const tailnet = await openTailnet(options, signal);
   const limits = requestLimits(options);
   const policy = loadPolicy(config.policy);
   const stateDirectory = stateDirectoryOf(options);
@@ -107,44 +109,20 @@ async function assemble(options: GatewayOptions, stack: CleanUp) {
     events,
     unixMs: Date.now,
   });
-  const { signal } = abort;
-  const access = await openAccess({ ...options, stateDirectory, requestEvents, signal, stack });
-  const upstream = await openUpstream({
-    ...options,
-    elevations: access,
-    callerToken: options.callerToken,
-    policy,
-    tailnet,
-    metrics,
-    maxRequests: Math.ceil(limits.requests / 2),
-    signal: abort.signal,
-  });
+  const shared = { metrics, policy, tailnet, events, requestEvents, limits, stateDirectory, signal, stack };
+  const parts: GatewayParts = { ...options, ...shared };
+  const access = await openAccess(parts);
+  const upstream = await openUpstream({ ...parts, elevations: access });
   stack.defer(() => upstream.clusters?.close());
-  const certificates = await openCertificates(config, stateDirectory, tailnet.localApi, {
-    log,
-    signal: abort.signal,
-  });
-  const server = await openServer({
-    options,
-    upstream,
-    access,
-    events,
-    requestEvents,
-    limits,
-    policy,
-    tailnet,
-    metrics,
-    stateDirectory,
-    stack,
-    signal: abort.signal,
-  });
+  const certificates = await openCertificates(config, stateDirectory, tailnet.localApi, { log, signal });
+  const server = await openServer({ ...parts, upstream, access });
   const ops = await openOpsServer(config.opsListen, {
     metrics: metrics.registry,
     draining: () => server.draining,
     checks: [...tailnet.checks, upstream.check],
   });
   stack.defer(() => ops?.close());
-  const listeners = await listenAll(config, certificates, { options, upstream, stack });
+  const listeners = await listenAll(config, certificates, { log, upstream, stack });
   for (const listener of listeners) {
     listener.onConnection((socket, alpn, peer) => server.serve(socket, alpn, peer));
   }
@@ -186,10 +164,10 @@ async function listenAll(
   config: GatewayConfig,
   certificates: Awaited<ReturnType<typeof openCertificates>>,
   {
-    options: { log },
+    log,
     upstream: { clusters },
     stack,
-  }: Pick<Parameters<typeof openServer>[0], 'options' | 'upstream' | 'stack'>,
+  }: Pick<Parameters<typeof openServer>[0], 'log' | 'upstream' | 'stack'>,
 ): Promise<readonly [TailnetListener, ...TailnetListener[]]> {
   const { proxyProtocol } = config;
   const maxConnections = MAX_CONNECTIONS + SURPLUS_CONNECTIONS;

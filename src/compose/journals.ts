@@ -8,15 +8,12 @@ import type { GatewayConfig } from '../config/gateway.ts';
 import { makeDirectories } from '../directories.ts';
 import { TailcastError, errorText } from '../errors.ts';
 import { GATEWAY_STATE_FORMAT, markFormat } from '../folder-format.ts';
-import type { Events } from '../observe/events.ts';
-import type { Logger } from '../observe/logger.ts';
-import type { Metrics } from '../observe/metrics.ts';
 import { lateEvents } from '../proxy/session/upgrade-recorder.ts';
 import { findRecorders } from '../recording/find-recorders.ts';
 import { loadJournalKey } from '../recording/journal/journal-key.ts';
 import { Journals } from '../recording/journal/journals.ts';
 import { openSettingDirectory } from './setting-directory.ts';
-import type { Tailnet } from './tailnet.ts';
+import type { GatewayParts } from './gateway-parts.ts';
 
 const KEY_FILE = 'late.key';
 
@@ -58,15 +55,7 @@ function credentialOf(environment: ReadonlyMap<string, string>): string | undefi
  *
  * @throws TailcastError `CONFIG_INVALID` if a directory or a key file in the settings is unusable
  */
-export async function openJournals(parts: {
-  readonly config: GatewayConfig;
-  readonly stateDirectory: string;
-  readonly environment: ReadonlyMap<string, string>;
-  readonly tailnet: Tailnet;
-  readonly events: Events;
-  readonly metrics: Metrics;
-  readonly log: Logger;
-}): Promise<Journals | undefined> {
+export async function openJournals(parts: GatewayParts): Promise<Journals | undefined> {
   const { config, stateDirectory, environment, tailnet, events, metrics, log } = parts;
   const place = journalPlace(config, stateDirectory, environment);
   if (place === undefined) return undefined;

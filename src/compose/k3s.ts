@@ -22,7 +22,7 @@ import type { TailnetNode } from '../tailnet/tailnet-status.ts';
 import { joinTailnet, parseVpnAuth } from '../tailnet/vpn-auth.ts';
 import { jsonOrUndefined } from '../wire/json-value.ts';
 import type { CleanUp } from './clean-up.ts';
-import type { GatewayOptions } from './gateway-server.ts';
+import type { GatewayOptions } from './gateway-parts.ts';
 
 const CONFIG_PATH = '/etc/rancher/k3s/config.yaml';
 const ADMIN_PATH = '/etc/rancher/k3s/k3s.yaml';

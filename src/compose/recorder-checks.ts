@@ -3,7 +3,7 @@ import type { RECORDER_SETTINGS } from '../config/recorder.ts';
 import { readableFiles, writableDirectories } from '../config/setting-paths.ts';
 import type { SettingCheck } from '../config/settings.ts';
 import { assertLoopbackRecorder, assertTrustedHeaders } from './recorder-identities.ts';
-import { assertStoreNamed, s3Settings } from './recorder-store.ts';
+import { requireStore, s3Settings } from './recorder-store.ts';
 import { assertSearchServer } from './search-settings.ts';
 import { parseTrustedGateway, parseViewRule } from '../tsrecorder/serving/viewing.ts';
 import { assertViewersNamed } from './recorder.ts';
@@ -12,7 +12,7 @@ import { assertViewersNamed } from './recorder.ts';
 export const RECORDER_CHECKS: readonly SettingCheck<typeof RECORDER_SETTINGS>[] = [
   ...readableFiles('sealKeys', 'searchCa', 'searchCredentials', 'alerts'),
   ...writableDirectories('store', 'spool'),
-  { settings: ['store', 'spool'], check: assertStoreNamed },
+  { settings: ['store', 'spool'], check: (values) => void requireStore(values) },
   { settings: ['s3Retention', 's3Checksums'], check: (values) => void s3Settings(values) },
   {
     settings: ['archive', 'sealKeys'],

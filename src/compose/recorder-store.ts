@@ -44,27 +44,22 @@ export function parseBucketAddress(store: string): BucketAddress | undefined {
   return { bucket, prefix: prefix === '' ? '' : `${prefix}/` };
 }
 
-/** @throws TailcastError `CONFIG_INVALID` if no store is set, or if a bucket is set without a spool */
-export function assertStoreNamed({
-  store,
-  spool,
-}: {
-  readonly store?: string | undefined;
-  readonly spool?: string | undefined;
-}): void {
-  if (store === undefined) throw noStore();
-  if (parseBucketAddress(store) !== undefined && spool === undefined) throw noSpool();
-}
-
-function noStore(): TailcastError {
-  return new TailcastError(
-    'CONFIG_INVALID',
-    'store: name the directory or the bucket that recordings are kept in (--store)',
-  );
-}
-
-function noSpool(): TailcastError {
-  return new TailcastError('CONFIG_INVALID', 'spool: a bucket needs a local directory as well (--spool)');
+/**
+ * Returns the places of the store. @throws TailcastError `CONFIG_INVALID` if no store is set, or if a bucket is set
+ * without a spool
+ */
+export function requireStore({ store, spool }: Partial<Pick<StoreConfig, 'store' | 'spool'>>) {
+  if (store === undefined) {
+    throw new TailcastError(
+      'CONFIG_INVALID',
+      'store: name the directory or the bucket that recordings are kept in (--store)',
+    );
+  }
+  const address = parseBucketAddress(store);
+  if (address === undefined) return { store, spool, address };
+  if (spool === undefined)
+    throw new TailcastError('CONFIG_INVALID', 'spool: a bucket needs a local directory as well (--spool)');
+  return { store, spool, address };
 }
 
 /** An open store: the options with which a recorder uses the store, and the function that releases the store. */
@@ -81,17 +76,13 @@ export interface OpenedStore {
  * @throws TailcastError `CONFIG_INVALID` with the name of the setting
  */
 export async function openStore(config: StoreConfig, log: Logger): Promise<OpenedStore> {
-  const { store, spool } = config;
-  assertStoreNamed(config);
-  if (store === undefined) throw noStore();
-  const address = parseBucketAddress(store);
+  const { store, spool, address } = requireStore(config);
   if (address === undefined) await openSettingDirectory('store', store);
   if (spool !== undefined) await openSettingDirectory('spool', spool);
   if (address === undefined) {
     const options = { directory: store, ...(spool === undefined ? {} : { spoolDirectory: spool }) };
     return { options, close: () => undefined };
   }
-  if (spool === undefined) throw noSpool();
   const { bucket, probe } = await openBucket(config, address);
   const refusal = await probe();
   if (refusal?.final === true) {

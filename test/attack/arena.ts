@@ -9,7 +9,7 @@ import { connect, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { connect as connectTls, type TLSSocket } from 'node:tls';
-import type { GatewayOptions } from '../../src/compose/gateway-server.ts';
+import type { GatewayOptions } from '../../src/compose/gateway-parts.ts';
 import { startGateway } from '../../src/compose/gateway.ts';
 import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
 import { readSettings } from '../../src/config/settings.ts';
