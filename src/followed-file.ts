@@ -28,6 +28,9 @@ export interface FollowedFileOptions<Content> {
   readonly checkEveryMs?: number | undefined;
 }
 
+/** The file, and the clock that reads it. */
+export type FileToFollow = Pick<FollowedFileOptions<unknown>, 'path' | 'log' | 'timer' | 'checkEveryMs'>;
+
 const CHECK_EVERY_MS = 1000;
 
 /**

@@ -18,14 +18,13 @@ import { olderFirst } from '../kube/object-age.ts';
 import type { EndpointAddress } from '../proxy/upstream/endpoints.ts';
 import { CLUSTER_NAME } from '../wire/asciicast/header.ts';
 import type { ClusterEntry, ClusterFile, Discovery } from './cluster-file.ts';
+import type { GatewayCluster } from '../proxy/gate/cluster.ts';
 
 /** A cluster as its source describes it. */
-export interface ClusterSpec {
-  readonly name: string;
-  readonly hosts: readonly string[];
-  readonly addresses: readonly string[];
-  readonly service: string | undefined;
-  readonly kcp: boolean;
+export interface ClusterSpec extends Pick<
+  GatewayCluster,
+  'name' | 'hosts' | 'addresses' | 'service' | 'kcp'
+> {
   readonly identity: ClusterEntry['identity'];
   readonly listen: string | undefined;
   readonly endpoints: readonly EndpointAddress[];

@@ -2,7 +2,6 @@
 import { hash } from 'node:crypto';
 import { hostname } from 'node:os';
 import { resolve } from 'node:path';
-import type { ListenAddress } from '../listen.ts';
 import { openReviews, type Reviews } from '../tsrecorder/evidence/reviews.ts';
 import type { Alerts } from '../tsrecorder/search/alerts/alerts.ts';
 import type { Catalog } from '../tsrecorder/library/catalog.ts';
@@ -16,7 +15,7 @@ import { createHeaderReception } from '../tailnet/proxied-listener.ts';
 import { addApi } from '../tsrecorder/serving/api.ts';
 import { createCursors } from '../tsrecorder/serving/cursors.ts';
 import { createHosts } from '../tsrecorder/serving/hosts.ts';
-import { openListeners } from '../tsrecorder/serving/listeners.ts';
+import { openListeners, type Listeners } from '../tsrecorder/serving/listeners.ts';
 import { createLiveSockets } from '../tsrecorder/serving/live-socket.ts';
 import { createUploads } from '../tsrecorder/serving/uploads.ts';
 import { createViewerAccess } from '../tsrecorder/serving/viewer-access.ts';
@@ -35,15 +34,7 @@ import {
   type SettledOptions,
 } from './recorder-options.ts';
 
-export interface RunningRecorder {
-  /** Address for uploads. */
-  readonly address: ListenAddress;
-  /** URL for uploads, `http://host:port`. */
-  readonly url: string;
-  /** URL for viewers. Equal to `url` if there is no separate listener. */
-  readonly readUrl: string;
-  /** Address for viewers whose connections start with a PROXY header, if there is one. */
-  readonly proxied: ListenAddress | undefined;
+export interface RunningRecorder extends Omit<Listeners, 'close'> {
   readonly catalog: Catalog;
   /** Ends uploads with an error frame, and stops listening. The uploads are stored, or stay in the spool. */
   close(): Promise<void>;

@@ -1,7 +1,5 @@
 /** Reads the routing table that the operator writes, from a mounted Secret. */
-import type { Timer } from '../async/timer.ts';
-import { openFollowedFile, type FollowedFile } from '../followed-file.ts';
-import type { Logger } from '../observe/logger.ts';
+import { openFollowedFile, type FileToFollow, type FollowedFile } from '../followed-file.ts';
 import type { IngressTable } from '../wire/ingress-table.ts';
 import { MAX_TABLE_BYTES, parseTable } from './routes.ts';
 
@@ -11,13 +9,9 @@ export type TableFile = FollowedFile<IngressTable>;
 export function openTableFile({
   use,
   ...options
-}: {
-  readonly path: string;
+}: FileToFollow & {
   /** Called with each new table before it becomes current. If the function throws, the previous table stays. */
   readonly use: (table: IngressTable) => void;
-  readonly log: Logger;
-  readonly timer?: Timer;
-  readonly checkEveryMs?: number;
 }): Promise<TableFile> {
   return openFollowedFile({
     ...options,

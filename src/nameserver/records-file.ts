@@ -1,18 +1,11 @@
 /** Reads the records file from a mounted ConfigMap. */
-import type { Timer } from '../async/timer.ts';
-import { openFollowedFile, type FollowedFile } from '../followed-file.ts';
-import type { Logger } from '../observe/logger.ts';
+import { openFollowedFile, type FileToFollow, type FollowedFile } from '../followed-file.ts';
 import { MAX_RECORDS_BYTES, parseRecords, type NameRecords } from './records.ts';
 
 export type RecordsFile = FollowedFile<NameRecords>;
 
 /** Resolves after the file has been read once; see `openFollowedFile`. */
-export function openRecordsFile(options: {
-  readonly path: string;
-  readonly log: Logger;
-  readonly timer?: Timer;
-  readonly checkEveryMs?: number;
-}): Promise<RecordsFile> {
+export function openRecordsFile(options: FileToFollow): Promise<RecordsFile> {
   return openFollowedFile({
     ...options,
     setting: 'records',

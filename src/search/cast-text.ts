@@ -9,19 +9,11 @@ import { readSize } from '../terminal/size.ts';
 import { WorkBudget } from '../work-budget.ts';
 import { LineJournal } from './line-journal.ts';
 import { RowJournal } from './row-journal.ts';
-import type { JournalRow, TextJournal } from './text-journal.ts';
-import type { CommandEnd, JournalCommand } from './shell-marks.ts';
-import type { WrittenRow } from './written-text.ts';
+import type { RowJournalOptions, TextJournal } from './text-journal.ts';
 
-export interface CastTextOptions {
-  readonly onRow: (row: JournalRow) => void;
-  readonly onCommand?: (command: JournalCommand) => void;
-  readonly onCommandEnd?: (end: CommandEnd) => void;
-  readonly onWritten?: (row: WrittenRow) => void;
+export interface CastTextOptions extends Omit<RowJournalOptions, 'columns' | 'rows'> {
   /** Called with the number of characters of each output event. */
   readonly onOutput?: (characters: number) => void;
-  /** Work budget. Default: a new budget. */
-  readonly budget?: WorkBudget;
 }
 
 /** Maximum length of a line, in characters. Longer lines are skipped and count as damaged. */

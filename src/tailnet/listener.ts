@@ -11,37 +11,21 @@
  */
 import { createServer, type Server, type Socket } from 'node:net';
 import { errorText, TailcastError } from '../errors.ts';
-import { listenOn } from '../listen.ts';
-import type { Logger } from '../observe/logger.ts';
+import { listenOn, type ListenAddress } from '../listen.ts';
 import type { CertificateSource } from './certificates.ts';
 import type { Peer } from './identity.ts';
-import { createReception, type Alpn } from './reception.ts';
+import { createReception, type Alpn, type ReceptionOptions } from './reception.ts';
 
 /** Takes over a connection. The handler must end the connection and handle its errors. */
 export type ConnectionHandler = (socket: Socket, alpn: Alpn, peer: Peer) => void;
 
-interface CommonOptions {
-  readonly host: string;
-  /** 0 selects a free port. */
-  readonly port: number;
-  /**
-   * `require`: every connection must start with a PROXY header (v1 or v2), which contains the address of the peer. Only
-   * connections from this machine are accepted.
-   */
-  readonly proxyProtocol: 'off' | 'require';
-  readonly log: Logger;
-  /** Maximum time from accept to the end of the PROXY header, in milliseconds. */
-  readonly headerTimeoutMs?: number;
-  /** Maximum time from the PROXY header to the end of the TLS handshake, in milliseconds. */
-  readonly handshakeTimeoutMs?: number;
-  /** Maximum number of unfinished TLS handshakes. A further connection closes an unfinished handshake. */
-  readonly maxHalfOpen?: number;
+interface CommonOptions
+  extends
+    ListenAddress,
+    Pick<ReceptionOptions, 'proxyProtocol' | 'log' | 'withEntry' | 'cluster'>,
+    Partial<Pick<ReceptionOptions, 'headerTimeoutMs' | 'handshakeTimeoutMs' | 'maxHalfOpen'>> {
   /** Maximum number of connections. A further connection is closed immediately. */
   readonly maxConnections?: number;
-  /** True to add the server name and the destination to the peer, see {@link Peer}. */
-  readonly withEntry?: boolean;
-  /** Cluster of all connections of this listener. */
-  readonly cluster?: string | undefined;
 }
 
 /** Options of a listener. `tls: 'none'` is for a listener behind a TLS terminator. */

@@ -17,12 +17,19 @@ import { UnfinishedHandshakes } from './unfinished-handshakes.ts';
 export type Alpn = 'h2' | 'http/1.1';
 
 export interface ReceptionOptions {
+  /**
+   * `require`: every connection must start with a PROXY header (v1 or v2), which contains the address of the peer. Only
+   * connections from this machine are accepted.
+   */
   readonly proxyProtocol: 'off' | 'require';
   /** Source of the TLS certificates; undefined without TLS. */
   readonly certificates: CertificateSource | undefined;
   readonly log: Logger;
+  /** Maximum time from accept to the end of the PROXY header, in milliseconds. */
   readonly headerTimeoutMs: number;
+  /** Maximum time from the PROXY header to the end of the TLS handshake, in milliseconds. */
   readonly handshakeTimeoutMs: number;
+  /** Maximum number of unfinished TLS handshakes. A further connection closes an unfinished handshake. */
   readonly maxHalfOpen: number;
   /** True to add the server name and the destination address of a connection to its `Peer`. */
   readonly withEntry?: boolean;

@@ -19,7 +19,7 @@ import type { AccountRefusals } from '../../src/proxy/gate/account-refusals.ts';
 import type { AccessReviews } from '../../src/proxy/gate/access-review.ts';
 import { createGate } from '../../src/proxy/gate/gate.ts';
 import type { Rechecks } from '../../src/proxy/gate/recheck.ts';
-import type { ApiRequestRecord } from '../../src/proxy/front/pump.ts';
+import type { ApiRequest } from '../../src/recording/request-event.ts';
 import {
   createProxyServer,
   type ProxyServer,
@@ -85,7 +85,7 @@ export interface Rig {
   readonly proxy: ProxyServer;
   readonly metrics: Metrics;
   readonly access: AccessEntry[];
-  readonly records: ApiRequestRecord[];
+  readonly records: ApiRequest[];
   /** Connections to the scripted upstream, in order. */
   readonly upstreams: UpstreamSocket[];
   /** Replaces the TLS options of later connections to the upstream. */
@@ -101,7 +101,7 @@ export interface RigOptions {
   readonly identities?: IdentitySource;
   readonly mode?: 'auth' | 'noauth';
   readonly pool?: Partial<PoolLimits>;
-  readonly recordApiRequest?: (record: ApiRequestRecord) => Promise<void>;
+  readonly recordApiRequest?: (record: ApiRequest) => Promise<void>;
   readonly server?: Partial<
     Pick<ProxyServerOptions, 'upgrade' | 'own' | 'sessions' | 'late' | 'limits' | 'users'>
   >;
@@ -154,7 +154,7 @@ export async function openRig(options: RigOptions): Promise<Rig> {
   );
   const metrics = createMetrics();
   const access: AccessEntry[] = [];
-  const records: ApiRequestRecord[] = [];
+  const records: ApiRequest[] = [];
   const log = createSilentLogger();
   const proxy = createProxyServer({
     pump: {

@@ -31,6 +31,7 @@ import {
   type ExchangeOwner,
   type RequestFraming,
 } from '../upstream/upstream.ts';
+import type { ApiRequest } from '../../recording/request-event.ts';
 
 /** Dependencies of the pump; one per gateway. */
 export interface PumpDeps extends AccountDeps {
@@ -46,7 +47,7 @@ export interface PumpDeps extends AccountDeps {
    * Sends an API request event to a recorder. Throws `RECORDING_REQUIRED` if no recorder stores the event and
    * the policy requires it.
    */
-  recordApiRequest(record: ApiRequestRecord): Promise<void>;
+  recordApiRequest(record: ApiRequest): Promise<void>;
   /** Maximum number of bytes of a request body in an event. */
   readonly eventBodyBytes: number;
   /**
@@ -82,15 +83,6 @@ export interface PumpDeps extends AccountDeps {
 
 const BODY_STALL_MS = 60_000;
 const BODY_STALLED = new TailcastError('REQUEST_TIMEOUT', 'no byte of the body arrived for a minute');
-
-/** Content of an API request event. */
-export interface ApiRequestRecord {
-  readonly admission: Admission;
-  readonly method: string;
-  readonly userAgent: string;
-  readonly body: Uint8Array;
-  readonly bodyTruncated: boolean;
-}
 
 /** The incoming body of a request. */
 export interface RequestBody {

@@ -45,8 +45,9 @@ import {
   writeServerHeader,
   type WebSocketPiece,
 } from '../../wire/websocket/frame.ts';
+import type { ExecOptions } from '../../kube/exec-options.ts';
 
-export interface ExecOverSpdyOptions {
+export interface ExecOverSpdyOptions extends Pick<ExecOptions, 'stdin' | 'stdout' | 'stderr' | 'tty'> {
   /** The connection after the 101 response. */
   readonly socket: Duplex;
   /** Bytes that arrived with the 101 response. */
@@ -56,13 +57,6 @@ export interface ExecOverSpdyOptions {
    * see {@link spdyVersionOf}.
    */
   readonly version: ChannelVersion;
-  /**
-   * Streams of the session that the query requests, see `parseExecOptions`. `stderr` is false for a terminal.
-   */
-  readonly stdin: boolean;
-  readonly stdout: boolean;
-  readonly stderr: boolean;
-  readonly tty: boolean;
   /** Maximum time until the API server has sent a SYN_REPLY for all streams. */
   readonly openTimeoutMs?: number;
 }

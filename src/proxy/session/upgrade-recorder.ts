@@ -18,6 +18,7 @@ import type { UpgradeAnswer } from './dial.ts';
 import type { HeldDial } from './moderated.ts';
 import { createNotedTap } from './notice.ts';
 import type { SessionRecording } from './upgrade-session.ts';
+import type { ApiRequest } from '../../recording/request-event.ts';
 
 type LateEvent = 'recordingIncomplete' | 'recordingDelivered' | 'recordingDropped' | 'recordingJournaled';
 
@@ -30,13 +31,7 @@ export interface RecorderDeps {
    *
    * @throws an error if no recorder stores the event and the policy requires the event
    */
-  recordApiRequest(record: {
-    readonly admission: Admission;
-    readonly method: string;
-    readonly userAgent: string;
-    readonly body: Uint8Array;
-    readonly bodyTruncated: boolean;
-  }): Promise<void>;
+  recordApiRequest(record: ApiRequest): Promise<void>;
   readonly events: Pick<Events, 'recorderLost' | 'sessionUnrecorded' | LateEvent>;
 }
 

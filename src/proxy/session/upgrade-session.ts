@@ -2,7 +2,6 @@
  * Runs an upgraded connection from its 101 response to its end. If the gateway ends a session, it sends the reason
  * inside the protocol of the session. If this is impossible, it only closes the connection.
  */
-import type { Duplex } from 'node:stream';
 import { callAfter, destroyAfter } from '../../async/deadline.ts';
 import { errorText, TailcastError, type ErrorCode } from '../../errors.ts';
 import type { Events, OutputLimit, SessionFields, SessionOutcome } from '../../observe/events.ts';
@@ -18,12 +17,11 @@ import type { SessionRegistry } from './session-registry.ts';
 import type { Tunnel } from './tunnel.ts';
 
 /** An upgraded connection after its 101 response. */
-export interface LiveSession {
+export interface LiveSession extends Pick<
+  RelayOptions,
+  'client' | 'clientHead' | 'upstream' | 'upstreamHead'
+> {
   readonly fields: SessionFields;
-  readonly client: Duplex;
-  readonly clientHead: Uint8Array;
-  readonly upstream: Duplex;
-  readonly upstreamHead: Uint8Array;
   /** The recorded session, or the unrecorded tunnel. */
   readonly carried: SessionRecording | Tunnel;
   /** True if the end of the stream proves that the output is complete, even if the gateway paused reading. */

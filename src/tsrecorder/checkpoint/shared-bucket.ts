@@ -4,35 +4,25 @@ import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
 import type { SessionEvidence } from '../evidence/session-evidence.ts';
-import type { PublicKey } from '../evidence/signing-key.ts';
 import type { RecorderEvents } from '../events/recorder-events.ts';
 import type { Ingest } from '../intake/ingest.ts';
 import type { RecorderMetrics } from '../intake/recorder-metrics.ts';
-import type { Bucket } from '../store/bucket.ts';
 import type { RecordingStore } from '../store/store.ts';
 import { createCopies } from './copies.ts';
-import { Lease, LEASE_TAKEN } from './lease.ts';
+import { Lease, LEASE_TAKEN, type LeaseOptions } from './lease.ts';
 import { createLoop } from './loop.ts';
 import { createRemoteSessions } from './remote-sessions.ts';
 import { createUntrustedReport } from './untrusted-report.ts';
 import { createTakeover, type UntrustedSession } from './takeover.ts';
 
-export interface SharedBucketOptions {
-  readonly bucket: Bucket;
+export interface SharedBucketOptions extends LeaseOptions {
   readonly store: RecordingStore;
-  readonly spoolDirectory: string;
   readonly ingest: () => Ingest;
   readonly evidence: Pick<SessionEvidence, 'log' | 'key' | 'startOf' | 'publish' | 'witnessed'>;
-  /** Public keys of the trusted recorders, including this recorder. Map keys: key id. */
-  readonly trusted: ReadonlyMap<string, PublicKey>;
   readonly events: Pick<RecorderEvents, 'record'>;
   readonly checkpointMs: number;
-  readonly leaseMs: number;
   /** Age after which unfinished multipart uploads are aborted, in milliseconds. */
   readonly staleUploadMs: number;
-  readonly monotonicMs: () => number;
-  /** Returns the time in milliseconds since the epoch. */
-  readonly nowMs: () => number;
   readonly log: Logger;
   readonly metrics: RecorderMetrics;
 }

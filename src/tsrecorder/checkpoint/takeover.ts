@@ -5,13 +5,11 @@
 import { errorReason, errorText, TailcastError } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { SessionEvidence } from '../evidence/session-evidence.ts';
-import type { PublicKey } from '../evidence/signing-key.ts';
 import { checkSigned } from '../evidence/verify-recording.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
-import type { Bucket } from '../store/bucket.ts';
 import { parseRecordingId, recordingId, type RecordingKey } from '../store/key.ts';
 import type { RecordingStore } from '../store/store.ts';
-import { LEASE_TAKEN, type Lease, type Leases } from './lease.ts';
+import { LEASE_TAKEN, type Lease, type LeaseOptions, type Leases } from './lease.ts';
 import { createSignedCheck, versionOf, type SignedCheck } from './checkpoint.ts';
 import { proveSession, type Distrust, type EndedSession, type ProvenSession } from './prove.ts';
 import { rebuildSpool } from './rebuild.ts';
@@ -30,20 +28,14 @@ export interface UntrustedSession extends Distrust {
   readonly folder: string;
 }
 
-export interface TakeoverOptions {
-  readonly bucket: Bucket;
+export interface TakeoverOptions extends Omit<LeaseOptions, 'evidence' | 'nowMs'> {
   readonly store: RecordingStore;
   readonly lease: Lease;
   /** Evidence log of this recorder. `publish` writes all entries to the store. */
   readonly evidence: Pick<SessionEvidence, 'log' | 'publish' | 'witnessed'>;
-  /** Public keys of the trusted recorders. Map keys: key id. */
-  readonly trusted: ReadonlyMap<string, PublicKey>;
-  readonly spoolDirectory: string;
   readonly live: () => readonly LiveRecording[];
   /** Adopts a rebuilt spool. Resolves when the recording is in the store. */
   readonly adopt: (key: RecordingKey) => Promise<void>;
-  readonly leaseMs: number;
-  readonly monotonicMs: () => number;
   readonly log: Logger;
   readonly onAdopted: () => void;
   /** Called after each pass with all unproven sessions. */

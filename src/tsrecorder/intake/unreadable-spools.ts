@@ -5,20 +5,18 @@
  */
 import { createBackoff, type Backoff } from '../../async/backoff.ts';
 import { errorText } from '../../errors.ts';
-import type { Logger } from '../../observe/logger.ts';
 import { describeDamaged } from '../library/describe-stored.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
 import { spoolPaths } from '../spool/spool-file.ts';
 import { recordingId, type RecordingKey } from '../store/key.ts';
+import type { IngestOptions } from './ingest-options.ts';
 
-export interface UnreadableSpoolsOptions {
-  readonly spoolDirectory: string;
+export interface UnreadableSpoolsOptions extends Pick<
+  IngestOptions,
+  'spoolDirectory' | 'retryMs' | 'maxRetryMs' | 'log'
+> {
   /** Reads and adopts a spool. Rejects if the spool is unreadable. */
   readonly recover: (key: RecordingKey) => Promise<void>;
-  /** Delay before the first retry, in milliseconds. The delay doubles with each failure, up to `maxRetryMs`. */
-  readonly retryMs: number;
-  readonly maxRetryMs: number;
-  readonly log: Logger;
 }
 
 /** Unreadable spools of one spool directory. */

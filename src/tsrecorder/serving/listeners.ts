@@ -31,9 +31,11 @@ export interface ListenersOptions extends Pick<
 export interface Listeners {
   /** Address for uploads. */
   readonly address: ListenAddress;
-  /** URL for viewers: `http://host:port`. */
+  /** URL for uploads, `http://host:port`. */
   readonly url: string;
+  /** URL for viewers. Equal to `url` if there is no separate listener. */
   readonly readUrl: string;
+  /** Address for viewers whose connections start with a PROXY header, if there is one. */
   readonly proxied: ListenAddress | undefined;
   /** Closes all listeners; see {@link HttpServer.close}. */
   close(graceMs: number): Promise<void>;
