@@ -14,6 +14,7 @@ import {
   type PolicyAction,
   type PolicyClass,
 } from '../proxy/gate/policy.ts';
+import type { InboundRequest } from '../proxy/gate/gate.ts';
 
 /** @throws TailcastError `CONFIG_INVALID` with all problems of the file */
 export function loadPolicy(path: string | undefined): Policy {
@@ -21,11 +22,7 @@ export function loadPolicy(path: string | undefined): Policy {
   return parsePolicy(readConfigFile(path).entries, path);
 }
 
-export interface ExplainOptions {
-  readonly method: string;
-  /** Request target, including the query. */
-  readonly target: string;
-  readonly upgrade: boolean;
+export interface ExplainOptions extends Pick<InboundRequest, 'method' | 'target' | 'upgrade'> {
   readonly file: string | undefined;
 }
 

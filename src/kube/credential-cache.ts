@@ -1,5 +1,16 @@
 /** A cache of one credential that a kubeconfig's exec plugin or OpenID Connect provider issues. */
 
+/** Options of credentials that a user of a kubeconfig gets from another program. */
+export interface UserCredentialOptions {
+  /** Path of the kubeconfig that contains the user. Relative paths are relative to its directory. */
+  readonly file: string;
+  readonly userName: string;
+  /** Wall clock, in milliseconds since 1970, for absolute expiry times. */
+  readonly wallClock: () => number;
+  /** Maximum time until the credentials arrive, in milliseconds. */
+  readonly timeoutMs?: number;
+}
+
 /** A bearer token, a client certificate, or both. */
 export interface Credential {
   readonly token: string | undefined;

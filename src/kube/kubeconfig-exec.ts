@@ -6,23 +6,19 @@ import { execFile } from 'node:child_process';
 import { sep } from 'node:path';
 import { z } from 'zod';
 import { TailcastError, errorText } from '../errors.ts';
-import { cacheCredential, type CredentialSource, type TimedCredential } from './credential-cache.ts';
+import {
+  cacheCredential,
+  type CredentialSource,
+  type TimedCredential,
+  type UserCredentialOptions,
+} from './credential-cache.ts';
 import { pathInKubeconfig, type KubeconfigCluster, type KubeconfigExec } from './kubeconfig.ts';
 
-export interface ExecCredentialOptions {
+export interface ExecCredentialOptions extends UserCredentialOptions {
   readonly spec: KubeconfigExec;
-  /**
-   * Path of the kubeconfig that contains the spec. Relative paths of commands are relative to the directory of this
-   * file.
-   */
-  readonly file: string;
-  readonly userName: string;
   /** Returns the cluster information for plugins with `provideClusterInfo`; called before each run. */
   readonly cluster: () => Promise<ClusterInfo>;
   readonly environment: Readonly<Record<string, string | undefined>>;
-  /** Wall clock in milliseconds since 1970, for absolute expiry times. */
-  readonly wallClock: () => number;
-  readonly timeoutMs?: number;
 }
 
 type ClusterInfo = Pick<

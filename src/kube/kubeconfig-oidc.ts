@@ -9,22 +9,12 @@ import { z } from 'zod';
 import { TailcastError, errorText } from '../errors.ts';
 import { jsonOrUndefined } from '../wire/json-value.ts';
 import { pemSource } from './api-server-tls.ts';
-import { cacheCredential, type CredentialSource } from './credential-cache.ts';
+import { cacheCredential, type CredentialSource, type UserCredentialOptions } from './credential-cache.ts';
 import { writeOidcTokens } from './kubeconfig-write.ts';
 
-export interface OidcCredentialOptions {
+export interface OidcCredentialOptions extends UserCredentialOptions {
   /** `auth-provider.config` of the user. */
   readonly config: Readonly<Record<string, string>>;
-  /**
-   * Path of the kubeconfig that contains the user. Relative paths are relative to its directory, and new tokens are
-   * written to the file.
-   */
-  readonly file: string;
-  readonly userName: string;
-  /** Wall clock, in milliseconds since 1970. */
-  readonly wallClock: () => number;
-  /** Maximum duration of a refresh, in milliseconds. Default 30 s. */
-  readonly timeoutMs?: number;
 }
 
 const THREAD = new URL(

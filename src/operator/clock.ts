@@ -1,5 +1,6 @@
 /** Clock of the operator, which tests can control. */
 import { systemTimer, type Timer } from '../async/timer.ts';
+import type { Logger } from '../observe/logger.ts';
 
 export interface Clock extends Timer {
   /** Milliseconds since 1970. */
@@ -19,3 +20,12 @@ export const systemClock: Clock = {
   now: Date.now,
   monotonic: () => performance.now(),
 };
+
+/** What the loops of the operator need to run. */
+export interface Runtime {
+  readonly clock: Clock;
+  readonly random: () => number;
+  readonly log: Logger;
+  /** Aborts when this process stops leading. */
+  readonly signal: AbortSignal;
+}

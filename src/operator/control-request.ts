@@ -7,6 +7,16 @@ const TIMEOUT_MS = 30_000;
 /** Maximum size of a response, in bytes. The largest response is the list of all nodes, with about 1 KiB per node. */
 const MAX_ANSWER_BYTES = 64 * 1024 ** 2;
 
+/** Options of the adapter for a control server. */
+export interface ControlOptions {
+  /** Address of the API, e.g. `https://api.tailscale.com`. */
+  readonly baseUrl: string;
+  readonly loginServer: string;
+  readonly nowMs: () => number;
+  /** Aborts all requests. */
+  readonly signal: AbortSignal;
+}
+
 export interface ControlAnswer {
   readonly status: number;
   /** Parsed JSON; undefined for an invalid or empty body. */

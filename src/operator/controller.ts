@@ -4,8 +4,7 @@
  */
 import { pause } from '../async/pause.ts';
 import { errorText } from '../errors.ts';
-import type { Logger } from '../observe/logger.ts';
-import type { Clock } from './clock.ts';
+import type { Runtime } from './clock.ts';
 import type { KubeObject } from './kube-object.ts';
 import type { Reconciler } from './workload/reconciler.ts';
 import type { CachedObjects, Selection, WatchedObjects } from './object-cache.ts';
@@ -29,17 +28,13 @@ export interface ControllerSpec {
   readonly resync: boolean;
 }
 
-export interface ControllerOptions {
+export interface ControllerOptions extends Runtime {
   readonly watches: WatchedObjects;
   /** Controllers. Map keys: name of the controller, which must not contain a slash. */
   readonly specs: ReadonlyMap<string, ControllerSpec>;
   readonly workers: number;
   readonly resyncMs: number;
-  readonly clock: Clock;
-  readonly random: () => number;
   readonly metrics: OperatorMetrics;
-  readonly log: Logger;
-  readonly signal: AbortSignal;
 }
 
 /** Creates the controller. Call `run` to start it. */

@@ -4,17 +4,11 @@
  */
 import { z } from 'zod';
 import type { TailnetControl } from './auth-keys.ts';
-import { createControlRequest, refused, type ControlAnswer } from './control-request.ts';
+import { createControlRequest, refused, type ControlAnswer, type ControlOptions } from './control-request.ts';
 
-export interface HeadscaleApiOptions {
-  /** Address of the Headscale API. */
-  readonly baseUrl: string;
-  readonly loginServer: string;
+export interface HeadscaleApiOptions extends ControlOptions {
   /** Reads the API key. Called for each request, so that a rotated key is used. */
   readonly apiKey: () => Promise<string>;
-  readonly nowMs: () => number;
-  /** Aborts all requests. */
-  readonly signal: AbortSignal;
 }
 
 const keySchema = z.object({

@@ -10,8 +10,7 @@
 import { createBackoff } from '../async/backoff.ts';
 import { pause } from '../async/pause.ts';
 import { errorText } from '../errors.ts';
-import type { Logger } from '../observe/logger.ts';
-import type { Clock } from './clock.ts';
+import type { Runtime } from './clock.ts';
 import { KubeRefusal, type ListAnswer, type WatchEvent } from './kube-client.ts';
 import type { KubeObject } from './kube-object.ts';
 
@@ -22,15 +21,12 @@ export interface InformerSource {
   watch(resourceVersion: string, timeoutSeconds: number, signal: AbortSignal): AsyncIterable<WatchEvent>;
 }
 
-export interface InformerOptions {
+export interface InformerOptions extends Omit<Runtime, 'signal'> {
   readonly source: InformerSource;
   /**
    * Called after each change of the copy, with the old and the new object; undefined if there is none. Must not throw.
    */
   readonly onChange: (before: KubeObject | undefined, after: KubeObject | undefined) => void;
-  readonly clock: Clock;
-  readonly random: () => number;
-  readonly log: Logger;
   readonly retry?: { readonly baseMs: number; readonly maxMs: number };
 }
 

@@ -3,21 +3,17 @@
  */
 import { pause } from '../async/pause.ts';
 import { errorText, TailcastError } from '../errors.ts';
-import type { Logger } from '../observe/logger.ts';
-import type { Clock } from './clock.ts';
+import type { Runtime } from './clock.ts';
 import type { ControllerSpec, Watched } from './controller.ts';
 import type { KubeClient } from './kube-client.ts';
 import { listOf, viewOf } from './object-cache.ts';
 
-export interface LeaveOptions {
+export interface LeaveOptions extends Omit<Runtime, 'random'> {
   readonly client: Pick<KubeClient, 'list'>;
   /** Controllers whose reconcilers delete everything that the operator created for a resource. */
   readonly specs: ReadonlyMap<string, ControllerSpec>;
-  readonly clock: Clock;
-  readonly log: Logger;
   /** Maximum duration of the cleanup, in milliseconds. */
   readonly limitMs: number;
-  readonly signal: AbortSignal;
 }
 
 /** Delay before a retry. */

@@ -4,8 +4,7 @@
  * copy.
  */
 import { pause } from '../async/pause.ts';
-import type { Logger } from '../observe/logger.ts';
-import type { Clock } from './clock.ts';
+import type { Runtime } from './clock.ts';
 import { createInformer, type Informer } from './informer.ts';
 import { KubeRefusal, type KubeClient, type ListOptions } from './kube-client.ts';
 import type { KubeObject, ResourceKind } from './kube-object.ts';
@@ -58,12 +57,8 @@ interface Watch {
 /** Maximum time that a reconciler waits for the first list of a kind. */
 const FIRST_LIST_MS = 30_000;
 
-interface WatchDeps {
+interface WatchDeps extends Runtime {
   readonly client: Pick<KubeClient, 'list' | 'watch'>;
-  readonly clock: Clock;
-  readonly random: () => number;
-  readonly log: Logger;
-  readonly signal: AbortSignal;
 }
 
 /** Creates a cache. Call `run` to start its watches. */

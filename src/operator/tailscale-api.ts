@@ -5,22 +5,16 @@
  */
 import { z } from 'zod';
 import type { TailnetControl, TailnetServices } from './auth-keys.ts';
-import { createControlRequest, refused, type ControlAnswer } from './control-request.ts';
+import { createControlRequest, refused, type ControlAnswer, type ControlOptions } from './control-request.ts';
 
 /** An OAuth client, with its secret or, for workload identity federation, with a token that the cluster has signed. */
 export type ApiCredentials =
   | { readonly clientId: string; readonly clientSecret: string }
   | { readonly clientId: string; readonly idToken: string };
 
-export interface TailscaleApiOptions {
-  /** Address of the API, e.g. `https://api.tailscale.com`. */
-  readonly baseUrl: string;
-  readonly loginServer: string;
+export interface TailscaleApiOptions extends ControlOptions {
   /** Reads the credentials. Called for each new token, so that rotated credentials are used. */
   readonly credentials: () => Promise<ApiCredentials>;
-  readonly nowMs: () => number;
-  /** Aborts all requests. */
-  readonly signal: AbortSignal;
 }
 
 const tokenSchema = z.object({ access_token: z.string(), expires_in: z.number().default(3600) });

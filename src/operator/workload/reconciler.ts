@@ -3,9 +3,8 @@
  * the nodes are gone. Effects.
  */
 import { TailcastError, errorText } from '../../errors.ts';
-import type { Logger } from '../../observe/logger.ts';
 import type { TailnetControl } from '../auth-keys.ts';
-import { timeOf, type Clock } from '../clock.ts';
+import { timeOf, type Runtime } from '../clock.ts';
 import type { EventRecorder, EventTarget } from '../event-recorder.ts';
 import { type KubeClient, KubeRefusal } from '../kube-client.ts';
 import type { ResourceKind, KubeObject, ObjectReference } from '../kube-object.ts';
@@ -20,7 +19,7 @@ import { sameJson, withConditions, type Condition, type Verdicts } from './statu
 import type { TagPolicy } from './tags.ts';
 import type { NodeGroup, SpecOptions } from './workload.ts';
 
-export interface ReconcilerDeps {
+export interface ReconcilerDeps extends Omit<Runtime, 'random'> {
   readonly client: Omit<KubeClient, 'watch'>;
   readonly cache: ObjectCache;
   readonly tailnets: Tailnets;
@@ -29,10 +28,6 @@ export interface ReconcilerDeps {
   readonly tags: TagPolicy;
   readonly events: EventRecorder;
   readonly metrics: OperatorMetrics;
-  readonly clock: Clock;
-  readonly log: Logger;
-  /** Aborts all requests of the reconcilers when this process stops leading. */
-  readonly signal: AbortSignal;
   /** True if the operator is being uninstalled: reconcilers then delete all objects. */
   readonly leaving?: boolean;
 }

@@ -157,9 +157,7 @@ function sessionsOf({ ends, logs }: Index): ReadonlyMap<string, string> {
 }
 
 /** Result for several stores. */
-export interface JointReport {
-  readonly verdict: StoreVerdict;
-  readonly ok: boolean;
+export interface JointReport extends Pick<VerifyReport, 'verdict' | 'ok'> {
   /** Reports in the order of the stores. */
   readonly reports: readonly VerifyReport[];
   /** Findings about sessions with several parts. */

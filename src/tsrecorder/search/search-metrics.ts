@@ -4,15 +4,13 @@
  */
 import { type Counter, Gauge, Histogram, Registry } from 'prom-client';
 import { createMakers } from '../../observe/metric-makers.ts';
+import type { IndexStatus } from '../../search/search-index.ts';
 
 /** Values that are read when Prometheus scrapes the metrics. */
-export interface WatchedSearch {
+export interface WatchedSearch extends IndexStatus {
   readonly state: string;
   readonly lagSeconds: number;
   readonly backlog: number;
-  readonly sessions: number;
-  readonly partial: number;
-  readonly bytes: number;
   readonly rebuilding?: { readonly done: number; readonly of: number };
 }
 

@@ -100,11 +100,7 @@ export class S3Bucket implements Bucket {
       });
   }
 
-  async *list(options: {
-    readonly prefix: string;
-    readonly startAfter?: string;
-    readonly folders?: boolean;
-  }): AsyncIterable<BucketPage> {
+  async *list(options: Parameters<Bucket['list']>[0]): AsyncIterable<BucketPage> {
     const { startAfter, folders } = options;
     let token: string | undefined;
     do {
