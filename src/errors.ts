@@ -325,7 +325,11 @@ export function asTailcastError(thrown: unknown): TailcastError {
     : new TailcastError('INTERNAL', errorText(thrown), { cause: thrown });
 }
 
-/** Returns a function that throws an error of the OS as a TailcastError `START_FAILED`. @param place address or addresses */
+/**
+ * Returns a function that throws an error of the OS as a TailcastError `START_FAILED`.
+ *
+ * @param place one or several addresses
+ */
 export function cannotListen(place: string): (error: unknown) => never {
   return (error) => {
     const detail = `cannot listen on ${place}: ${errorReason(error)}`;

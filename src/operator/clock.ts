@@ -21,7 +21,7 @@ export const systemClock: Clock = {
   monotonic: () => performance.now(),
 };
 
-/** What the loops of the operator need to run. */
+/** Common options of the operator's loops. */
 export interface Runtime {
   readonly clock: Clock;
   readonly random: () => number;

@@ -61,8 +61,8 @@ export function createClusterView({ client, namespace, uses, servesUnclassed }: 
   };
   return {
     /**
-     * Returns the resources of one kind. For Services, Ingresses and Gateways, returns only the resources that request a
-     * proxy or already have one. Undefined if the settings disable this kind.
+     * Returns the resources of one kind. For Services, Ingresses and Gateways, returns only the resources that request
+     * a proxy or already have one. Undefined if the settings disable this kind.
      */
     async parents(name: ParentKind) {
       const { kind, isUsed } = kinds[name];
