@@ -185,7 +185,7 @@ function peersOf(benchmark: BenchCase): readonly PeerName[] {
   });
 }
 
-/** Returns the results in the file, with the cases of this run replaced. */
+/** Returns the stored results, in which the cases of this run replace earlier results of these cases. */
 function merged(folder: string, results: RunResults): RunResults {
   const path = join(folder, 'results.json');
   if (!existsSync(path))

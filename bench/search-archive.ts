@@ -34,8 +34,8 @@ const USERS = 2000;
 const NAMESPACES = 60;
 const PODS = 5000;
 /**
- * One in this many sessions is interactive, with echoed input. In the other sessions, a program prints all output at
- * once.
+ * Number of sessions of which one is interactive, with echoed input. In the other sessions, a program prints all output
+ * at once.
  */
 const TYPED = 4;
 const MAX_SESSION = 3_000_000;

@@ -1,5 +1,5 @@
 /**
- * `npm start`: runs a cluster, the gateway, a recorder and the player on this machine, and records one sample session.
+ * `npm start`: runs a cluster, two gateways, a recorder and the player on this machine, and records a sample session.
  * With `--kubeconfig`, the demo uses a real cluster instead of the embedded one.
  */
 import { randomBytes } from 'node:crypto';

@@ -53,7 +53,7 @@ export class WorkloadController {
       .filter((object) => stringAt(object, 'metadata', 'deletionTimestamp') === '');
   }
 
-  /** Deletes objects that have owners, but none of these owners exists. */
+  /** Deletes each object that has owners if none of these owners exists. */
   #collectOrphans(): void {
     const stored = RESOURCES.filter(isStored);
     const uids = new Set(
