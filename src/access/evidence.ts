@@ -4,7 +4,8 @@ import type { AccessStep } from './requests.ts';
 
 /** Returns the event of a step. */
 export function encodeStep({ step, record, by }: AccessStep, unixMs: number): string {
-  const { id, requester, groups, user, writes, cluster, namespaces, reason, durationMs, expiresMs } = record;
+  const { id, requester, groups, user, writes, cluster, namespaces, reason, call, durationMs, expiresMs } =
+    record;
   const { approvers, decisions } = record;
   const approved = decisions.filter(({ verdict }) => verdict === 'approved').map((one) => one.by.name);
   return encodeAccessEvent({
@@ -19,6 +20,7 @@ export function encodeStep({ step, record, by }: AccessStep, unixMs: number): st
     ...(cluster === '' ? {} : { cluster }),
     namespaces,
     reason,
+    call,
     durationSeconds: Math.round(durationMs / 1000),
     expires: new Date(expiresMs).toISOString(),
     approvers: approved,

@@ -24,8 +24,8 @@ export function describeRequest({ info, command, ask }: Pick<Petition, 'info' | 
     : [verb, path];
   const shown = shownCommand(command, ask);
   const program = command.length === 0 ? '' : `: ${shown.words.join(' ')}`;
-  const mark = shown.hidesCommand ? ' (a hidden part may be a command)' : '';
-  const text = `first request${mark}: ${words.filter((word) => word !== '').join(' ')}${program}`;
+  const mark = shown.hidesCommand ? '(a hidden part may be a command) ' : '';
+  const text = `${mark}${words.filter((word) => word !== '').join(' ')}${program}`;
   const more = text.length - MAX_DESCRIPTION;
   const end = more > 0 ? `… (${more} more characters)` : '';
   const line = text.replaceAll(/[\p{C}\p{Zl}\p{Zp}]/gu, '\ufffd').slice(0, MAX_DESCRIPTION);

@@ -62,7 +62,10 @@ const RECORD = z.strictObject({
   /** Name of the cluster; empty if the gateway serves only one cluster. */
   cluster: z.string(),
   namespaces: texts,
+  /** Reason that the requester typed; empty if there is none. */
   reason: z.string(),
+  /** Gateway's description of the call that caused the request; empty if the requester sent the request. */
+  call: z.string(),
   durationMs: z.number(),
   /** Maximum duration that the requester's rules allowed for this access. */
   maxDurationMs: z.number(),

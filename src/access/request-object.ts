@@ -27,7 +27,7 @@ export function idOf(name: string): string {
 
 /** Returns a new AccessRequest object without a status. */
 export function newObject(record: AccessRecord, name = record.id): object {
-  const { requester, reason, durationMs, namespaces, cluster } = record;
+  const { requester, reason, call, durationMs, namespaces, cluster } = record;
   return {
     apiVersion: ACCESS_REQUEST.apiVersion,
     kind: ACCESS_REQUEST.kind,
@@ -37,6 +37,7 @@ export function newObject(record: AccessRecord, name = record.id): object {
       node: requester.node,
       access: describeAsk(accessOf(record)),
       reason,
+      call,
       duration: `${Math.round(durationMs / 1000)}s`,
       ...(namespaces.length === 0 ? {} : { namespaces }),
       ...(cluster === '' ? {} : { cluster }),

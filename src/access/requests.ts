@@ -300,10 +300,12 @@ export class AccessRequests implements Elevations {
     const key = `${identity.nodeId} ${petition.cluster ?? ''} ${askKey(ask)}`;
     const running = this.#creating.get(key);
     if (running !== undefined) return running;
-    const reason = ask.writes ? describeRequest(petition) : '';
-    const wanted = { ...petition, ...ask, reason, durationMs: undefined };
+    const call = ask.writes ? describeRequest(petition) : '';
+    const wanted = { ...petition, ...ask, reason: '', durationMs: undefined };
     // the signal of the caller is not used, because other calls may wait for the same access request
-    const creating = this.#write(wanted, rule, this.#deps.signal).finally(() => this.#creating.delete(key));
+    const creating = this.#write(wanted, rule, this.#deps.signal, call).finally(() =>
+      this.#creating.delete(key),
+    );
     this.#creating.set(key, creating);
     return creating;
   }
@@ -344,8 +346,8 @@ export class AccessRequests implements Elevations {
     return grantingRuleOf(record, approved, petition);
   }
 
-  async #write(wanted: NewRequest, rule: AccessRule, signal: AbortSignal): Promise<AccessRecord> {
-    const record = this.#recordFor(wanted, rule);
+  async #write(wanted: NewRequest, rule: AccessRule, signal: AbortSignal, call = ''): Promise<AccessRecord> {
+    const record = { ...this.#recordFor(wanted, rule), call };
     const step = record.state === 'granted' ? 'granted' : 'requested';
     this.#unstored.add(record);
     await this.#store
@@ -355,7 +357,7 @@ export class AccessRequests implements Elevations {
   }
 
   /** Returns the record of a new request. @throws TailcastError for a request that the rule does not allow */
-  #recordFor(wanted: NewRequest, rule: AccessRule): AccessRecord {
+  #recordFor(wanted: NewRequest, rule: AccessRule): Omit<AccessRecord, 'call'> {
     const { durationMs = Math.min(DEFAULT_DURATION_MS, rule.maxDurationMs) } = wanted;
     const createdMs = this.#deps.unixMs();
     const reason = checkReason(wanted.reason);

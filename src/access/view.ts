@@ -18,6 +18,7 @@ export function requestView(record: AccessRecord, viewer: Decider, unixMs: numbe
     ...(record.cluster === '' ? {} : { cluster: record.cluster }),
     namespaces: record.namespaces,
     reason: record.reason,
+    call: record.call,
     durationSeconds: Math.round(record.durationMs / 1000),
     createdAt: new Date(record.createdMs).toISOString(),
     expiresAt: new Date(record.expiresMs).toISOString(),

@@ -21,6 +21,8 @@ const REQUEST = z.object({
   /** Namespaces to which the access applies; empty for all namespaces. */
   namespaces: z.array(z.string()),
   reason: z.string(),
+  /** The gateway's description of the call that caused the request. */
+  call: z.string(),
   durationSeconds: z.number(),
   /** Time at which granted access ends, or at which a pending request can no longer be decided. */
   expiresAt: z.string(),
@@ -116,19 +118,33 @@ async function report(request: Request, options: Options, { stdout }: CommandCon
 }
 
 function lineOf(request: Request): string {
-  const { id, state, access, requester, cluster, namespaces, reason, decisions } = request;
+  const { id, state, access, requester, cluster, namespaces, reason, call, decisions } = request;
   const by = decisions.map((one) => [`${one.verdict} by ${one.by}`, quoted(one.reason)].join(' ').trim());
   const place = [
     ...(cluster === undefined ? [] : [`cluster ${cluster}`]),
     ...(namespaces.length === 0 ? [] : [`namespaces ${namespaces.join(', ')}`]),
   ];
-  const texts = [id, state, access, ...place, requester, timeOf(request), ...by, quoted(reason)];
+  const texts = [
+    id,
+    state,
+    access,
+    ...place,
+    requester,
+    timeOf(request),
+    ...by,
+    labelled('first call', call),
+    labelled('reason', reason),
+  ];
   return plain(texts.filter((text) => text !== '').join('  '));
 }
 
 /** Returns a text in quotes, so that it cannot imitate the other parts of the line. */
 function quoted(text: string): string {
   return text === '' ? '' : JSON.stringify(text);
+}
+
+function labelled(label: string, text: string): string {
+  return text === '' ? '' : `${label} ${quoted(text)}`;
 }
 
 function timeOf({ state, durationSeconds, expiresAt }: Request): string {

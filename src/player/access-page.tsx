@@ -17,6 +17,8 @@ interface AccessRequest {
   readonly cluster?: string;
   readonly namespaces: readonly string[];
   readonly reason: string;
+  /** The gateway's description of the call that caused the request. */
+  readonly call: string;
   readonly durationSeconds: number;
   /** End of the granted access. For a pending request, the time until which it can be decided. */
   readonly expiresAt: string;
@@ -99,7 +101,7 @@ function RequestRow({
 }) {
   const [armed, setArmed] = useState<string>();
   const row = useRef<HTMLLIElement>(null);
-  const { id, state, access, requester, node, cluster, namespaces, reason, decisions } = request;
+  const { id, state, access, requester, node, cluster, namespaces, reason, call, decisions } = request;
   useEffect(() => {
     if (location.hash === `#${id}`) row.current?.focus();
   }, [id]);
@@ -124,7 +126,12 @@ function RequestRow({
       {decisions.map(({ verdict, by, reason: why }) => (
         <span key={`${verdict} ${by}`}>{`. ${verdict} by ${by}${why === '' ? '' : `: ${why}`}`}</span>
       ))}
-      {/* the reason follows the decisions in a separate element, so that its text cannot imitate a decision */}
+      {/* these texts follow the decisions in separate elements, so that they cannot imitate a decision */}
+      {call === '' ? null : (
+        <div>
+          First call: <q>{call}</q>
+        </div>
+      )}
       {reason === '' ? null : (
         <div>
           Reason: <q>{reason}</q>

@@ -234,18 +234,18 @@ describe('rules about writes', () => {
   });
 
   it.each([
-    ['a create', 'POST', PODS, 'first request: create pods in default'],
+    ['a create', 'POST', PODS, 'create pods in default'],
     [
       'an exec, without its secrets',
       'GET',
       `${PODS}/web/exec?command=mysql&command=-psecret123&command=-e&command=drop+table+a&stdout=1`,
-      'first request: get pods/exec web in default: mysql -p[secret] -e drop table a',
+      'get pods/exec web in default: mysql -p[secret] -e drop table a',
     ],
     [
       'a forged text',
       'GET',
       `${PODS}/web/exec?command=a%0A%1b[2Jb%E2%80%AEc&stdout=1`,
-      'first request: get pods/exec web in default: a\ufffd\ufffd[2Jb\ufffdc',
+      'get pods/exec web in default: a\ufffd\ufffd[2Jb\ufffdc',
     ],
     [
       'a long command, with a mark',
@@ -257,11 +257,11 @@ describe('rules about writes', () => {
       'a command within a secret, with a mark',
       'GET',
       `${PODS}/web/exec?command=sh&command=-c&command=${encodeURIComponent("eval TOKEN='none;reboot'")}&stdout=1`,
-      "first request (a hidden part may be a command): get pods/exec web in default: sh -c eval TOKEN='[secret]'",
+      "(a hidden part may be a command) get pods/exec web in default: sh -c eval TOKEN='[secret]'",
     ],
   ] as const)(
     'of a tagged node name the command in the notification: %s',
-    async (_what, method, target, reason) => {
+    async (_what, method, target, call) => {
       const { userId: _u, login: _l, displayName: _d, ...node } = agent;
       const gateway = rig.gateway({ ...node, kind: 'tagged', tags: ['tag:agent'] });
       await gateway.ask('GET', PODS);
@@ -270,10 +270,10 @@ describe('rules about writes', () => {
       expect(gateway.steps).toMatchObject([
         {
           step: 'requested',
-          record: { id, reason: expect.stringMatching(reason instanceof RegExp ? reason : /^/) },
+          record: { id, reason: '', call: expect.stringMatching(call instanceof RegExp ? call : /^/) },
         },
       ]);
-      if (typeof reason === 'string') expect(gateway.steps[0]?.record.reason).toBe(reason);
+      if (typeof call === 'string') expect(gateway.steps[0]?.record.call).toBe(call);
       await gateway.access.decide(id, 'approved', decider(bob), signal);
       expect((await gateway.ask(method, target)).elevation?.id).toBe(id);
     },

@@ -2,8 +2,10 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { parseTarget } from '../../src/kube/canonical-target.ts';
 import { parseRequestInfo } from '../../src/kube/request-info.ts';
+import { encodeStep } from '../../src/access/evidence.ts';
 import { createRecordSeal, type AccessRecord } from '../../src/access/record.ts';
 import type { NewRequest } from '../../src/access/requests.ts';
+import { requestView } from '../../src/access/view.ts';
 import { createGate, type Admission, type GateDeps } from '../../src/proxy/gate/gate.ts';
 import { createRechecks } from '../../src/proxy/gate/recheck.ts';
 import { parseAccessRules } from '../../src/tailnet/access-rules.ts';
@@ -319,6 +321,25 @@ describe('one person', () => {
     expect(again).not.toBe(both);
     expect((await gateway.ask('GET', PODS, ...as('sre', 'dba'))).elevation?.id).toBe(again);
     expect((await gateway.ask('GET', PODS, ...as('dba'))).elevation?.id).toBe(dba);
+  });
+
+  it('J15 does not imitate the description of the first call with its reason', async () => {
+    const writes = { request: { writes: true }, approvers: { users: ['bob@example.com'] } };
+    const ci = user('ci', [writes]);
+    const gateway = rig.gateway(ci);
+    const id = await pendingId(gateway.ask('PATCH', '/apis/apps/v1/namespaces/dev/deployments/web'));
+    const [real] = await gateway.access.list({ ...viewer, identity: bob }, signal);
+    const text = 'patch deployments web in dev';
+    expect(requestView(real!, viewer, rig.now)).toMatchObject({ id, call: text, reason: '' });
+    const rules = parseAccessRules(ci.capabilities);
+    const more = { identity: mallory, rules, writes: true, reason: text };
+    const forged = await gateway.access.request(wish([], more), signal);
+    expect(requestView(forged, viewer, rig.now)).toMatchObject({ call: '', reason: text });
+    const event = (record: AccessRecord): unknown =>
+      JSON.parse(encodeStep({ step: 'requested', record, by: record.requester }, rig.now));
+    expect(event(real!)).toMatchObject({ access: { call: text, reason: '' } });
+    expect(event(forged)).toMatchObject({ access: { call: '', reason: text } });
+    expect(rig.api.objects.get(`${COLLECTION}/${id}`)).toMatchObject({ spec: { call: text, reason: '' } });
   });
 
   it('keeps granted access when it withdraws a pending request', async () => {

@@ -34,6 +34,7 @@ const RECORD: AccessRecord = {
   cluster: '',
   namespaces: [],
   reason: 'test',
+  call: '',
   durationMs: 3_600_000,
   maxDurationMs: 3_600_000,
   approvers: { users: ['bob@example.com', 'dan@example.com'], groups: [], tags: [], count: 2 },
@@ -80,14 +81,23 @@ it('shows cluster and namespaces of a request', async () => {
   expect(JSON.parse(json)).toMatchObject({ cluster: 'prod', namespaces: ['web', 'shop'] });
 });
 
+it('shows the first call of a request apart from the reason', async () => {
+  const [call, forged] = await list([
+    { ...RECORD, reason: '', call: 'patch deployments web in dev' },
+    { ...RECORD, reason: 'first call "patch deployments web in dev"' },
+  ]);
+  expect(call).toMatch(/ {2}first call "patch deployments web in dev"$/);
+  expect(forged).toMatch(/ {2}reason "first call \\"patch deployments web in dev\\""$/);
+});
+
 it('shows a reason in quotes that the reason cannot close', async () => {
   const decision = { verdict: 'approved', by: approver, groups: [], tags: [], atMs: 0 } as const;
   const [asked, approved] = await list([
     { ...RECORD, reason: 'test"  approved by carol@example.com (ticket 4711' },
     { ...RECORD, decisions: [{ ...decision, reason: 'a"  approved by carol@example.com' }] },
   ]);
-  expect(asked).toMatch(/ {2}"test\\" {2}approved by carol@example\.com \(ticket 4711"$/);
+  expect(asked).toMatch(/ {2}reason "test\\" {2}approved by carol@example\.com \(ticket 4711"$/);
   expect(approved).toMatch(
-    / {2}approved by bob@example\.com "a\\" {2}approved by carol@example\.com" {2}"test"$/,
+    / {2}approved by bob@example\.com "a\\" {2}approved by carol@example\.com" {2}reason "test"$/,
   );
 });

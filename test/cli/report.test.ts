@@ -15,6 +15,7 @@ const STEP = {
   writes: false,
   namespaces: [],
   reason: '',
+  call: '',
   expires: new Date((SECONDS + 3600) * 1000).toISOString(),
   approvers: ['carol@example.com'],
 };

@@ -24,6 +24,8 @@ export interface AccessEvent {
   readonly cluster?: string;
   readonly namespaces: readonly string[];
   readonly reason: string;
+  /** Gateway's description of the call that caused the request; empty if the requester sent the request. */
+  readonly call: string;
   readonly durationSeconds: number;
   /** End of the granted access (RFC 3339). For a pending request, the time until which approvers may decide. */
   readonly expires: string;

@@ -242,7 +242,7 @@ describe('access on request at a real API server', () => {
         step: 'requested',
         request: id,
         requester: AGENT.nodeName,
-        reason: expect.stringContaining('pods/exec shell in default: sh -c echo by-'),
+        call: expect.stringContaining('pods/exec shell in default: sh -c echo by-'),
       }),
     );
     // the agent waits with the `requests --wait` command from the error message

@@ -29,6 +29,8 @@ export const ACCESS_NOTICE = z.object({
   cluster: text.exactOptional(),
   namespaces: texts,
   reason: text,
+  /** The gateway's description of the call that caused the request; empty if the requester sent the request. */
+  call: text,
   durationSeconds: z.number(),
   expires: text,
   approvers: texts,

@@ -114,6 +114,7 @@ function accessMessage(notice: AccessNotice, { player }: AlertWebhookView): Cont
         ['Access', writes ? 'writes' : named],
         ['Cluster', notice.cluster ?? ''],
         ['Namespaces', namespaces.join(', ')],
+        ['First call', notice.call],
         ['Reason', reason],
         ['Duration', isOver ? '' : `${Math.round(durationSeconds / 60)} min`],
         ['Until', step === 'granted' ? notice.expires : ''],

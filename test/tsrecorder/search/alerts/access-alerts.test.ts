@@ -34,6 +34,7 @@ const RECORD: AccessRecord = {
   cluster: 'prod',
   namespaces: [],
   reason: 'disk `full` <!channel> @all [x](http://evil)',
+  call: '',
   durationMs: 3_600_000,
   maxDurationMs: 3_600_000,
   approvers: { users: ['bob@example.com'], groups: [], tags: [], count: 1 },
@@ -269,6 +270,14 @@ describe('chat messages', () => {
     const mattermost = JSON.parse(await bodyFor('mattermost')) as { text: string };
     expect(mattermost.text).toContain("- Reason: `disk 'full' <!channel> @all [x](http://evil)`");
     expect(mattermost.text).toContain(`[Open the page](${LINK})`);
+  });
+
+  it('separate the call that caused a request from the reason', async () => {
+    await using receiver = await openReceiver();
+    await using rig = await createRig({ alerts: alerts(receiver.url, { format: 'slack' }) });
+    await send(rig, 'requested', { ...RECORD, reason: 'a', call: 'patch deployments web in dev' });
+    const [message] = await delivered(receiver, 1);
+    expect(JSON.stringify(message)).toContain('First call: `patch deployments web in dev`');
   });
 
   it('of Teams are cards whose text has no markup', async () => {

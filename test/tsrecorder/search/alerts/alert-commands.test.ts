@@ -234,6 +234,7 @@ describe('a recorder with a file about access requests', () => {
         writes: false,
         namespaces: [],
         reason: '',
+        call: '',
         durationSeconds: 60,
         expires: '2026-11-28T01:00:00Z',
         approvers: [],

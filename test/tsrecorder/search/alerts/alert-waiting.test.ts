@@ -110,6 +110,7 @@ it('an event is stored although its notification cannot be stored', async () => 
     writes: false,
     namespaces: [],
     reason: '',
+    call: '',
     durationSeconds: 60,
     expires: '',
     approvers: [],
