@@ -9,6 +9,7 @@ import { createRechecks } from '../proxy/gate/recheck.ts';
 import { admitCounted, createUserLimits } from '../proxy/gate/user-limits.ts';
 import { createProxyServer, type ProxyServer } from '../proxy/front/server.ts';
 import { translateToSpdy } from '../proxy/session/exec-upstream.ts';
+import { refuseHiddenTerminal } from '../proxy/session/container-terminal.ts';
 import { holdSession } from '../proxy/session/moderated.ts';
 import { createSessionCounts } from '../proxy/session/session-counts.ts';
 import { createSessionRegistry } from '../proxy/session/session-registry.ts';
@@ -65,6 +66,7 @@ export async function openServer(
       openAccount: (inbound) => new Account('upgrade', inbound, common),
       connect: upstream.connect,
       holdSession,
+      refuseHiddenTerminal,
       ...(config.execUpstream === 'spdy' ? { translateExec: translateToSpdy } : {}),
       recorders,
       findRecorders: (recording, during) => findRecorders(recording, tailnet, during),

@@ -52,13 +52,19 @@ export interface ApiServerDouble {
   /** Resets every connection. */
   cut(): void;
   script: UpgradeScript;
+  /** JSON value of the response to requests without an upgrade. Default: status 404. */
+  pod: unknown;
   close(): Promise<void>;
 }
 
 export async function startApiServerDouble(script: UpgradeScript): Promise<ApiServerDouble> {
   const sockets = new Set<Socket>();
-  const server = createHttpServer((_request, response) => response.writeHead(404).end());
+  const server = createHttpServer((request, response) => {
+    double.requests.push(request);
+    response.writeHead(double.pod === undefined ? 404 : 200).end(JSON.stringify(double.pod ?? {}));
+  });
   const double: ApiServerDouble = {
+    pod: undefined,
     get port() {
       return (server.address() as AddressInfo).port;
     },

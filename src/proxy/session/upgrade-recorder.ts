@@ -99,6 +99,18 @@ export function waitOf(
   return rules.length > 0 || isAsked ? { rules, asksReason: isAsked } : undefined;
 }
 
+/**
+ * Returns true if a session without a notice and a reason may have a terminal: `attach` uses the terminal of the
+ * container.
+ */
+export function mayHideTerminal(
+  { requestClass, exec }: Pick<Admission, 'requestClass' | 'exec'>,
+  { asksReason, notice }: { readonly asksReason?: boolean; readonly notice?: string | undefined },
+): boolean {
+  const isHidden = requestClass === 'attach' && exec.stdin && !exec.tty;
+  return isHidden && (asksReason === true || notice !== undefined);
+}
+
 function isTyped({ tty, stdin, stdout }: Admission['exec']): boolean {
   return tty && stdin && stdout;
 }

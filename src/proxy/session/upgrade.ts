@@ -40,6 +40,7 @@ import type { SessionCounts } from './session-counts.ts';
 import {
   abortWhenOpen,
   beginRecording,
+  mayHideTerminal,
   openRecorder,
   recordEvent,
   sessionFields,
@@ -54,6 +55,7 @@ import {
   warningLines,
   type UpgradeRequest,
 } from './upgrade-http.ts';
+import type { RefuseHiddenTerminal } from './container-terminal.ts';
 import type { HeldDial, HoldSession } from './moderated.ts';
 import { checkStream, createTunnel, limitRefusal, refuseUnrecorded, type Tunnel } from './tunnel.ts';
 import {
@@ -97,6 +99,8 @@ export interface UpgradeDeps
    * sessions.
    */
   readonly holdSession?: HoldSession;
+  /** Refuses a session with a terminal that the request does not mention. If absent, such sessions are allowed. */
+  readonly refuseHiddenTerminal?: RefuseHiddenTerminal;
   /** Limits on the number of sessions. */
   readonly counts?: SessionCounts;
   readonly rechecks?: Pick<Rechecks, 'watch'>;
@@ -221,6 +225,8 @@ async function open(
     throw new TailcastError('UPGRADE_REFUSED', 'the protocol is neither SPDY/3.1 nor WebSocket');
   }
   checkStream(admission, upgrade.protocol);
+  if (admission.record && mayHideTerminal(admission, deps))
+    await deps.refuseHiddenTerminal?.(admission, admission.cluster?.upstream ?? deps, attempt.signal);
   const event = recordEvent(deps.recordApiRequest, attempt.request, admission);
   attempt.event = event;
   if (admission.record) return record(attempt, upgrade, admission, event);

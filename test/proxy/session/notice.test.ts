@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { refuseHiddenTerminal } from '../../../src/proxy/session/container-terminal.ts';
 import { holdSession } from '../../../src/proxy/session/moderated.ts';
 import { encodeWebSocketFrame } from '../../../src/wire/websocket/frame.ts';
 import {
@@ -106,4 +107,46 @@ describe('a recorded session', () => {
     expect(client.reader.bytes.toString('latin1')).not.toContain('recorded');
     expect(client.reader.bytes.toString('latin1')).not.toContain('Reason');
   });
+
+  const container = (name: string, tty?: boolean): unknown => ({
+    name,
+    ...(tty === undefined ? {} : { tty }),
+  });
+  const podOf = (spec: unknown): unknown => ({ spec });
+  it.each([
+    ['its container', '', podOf({ containers: [container('a', true)] }), 403],
+    ['one of its containers', '', podOf({ containers: [container('a'), container('b', true)] }), 403],
+    ['the named container', '&container=b', podOf({ containers: [container('b', true)] }), 403],
+    [
+      'an ephemeral container',
+      '&container=b',
+      podOf({ containers: [container('a')], ephemeralContainers: [container('b', true)] }),
+      403,
+    ],
+    [
+      'only another container',
+      '&container=b',
+      podOf({ containers: [container('a', true), container('b')] }),
+      101,
+    ],
+    ['no container', '', podOf({ containers: [container('a', false)] }), 101],
+    ['no container of this name', '&container=b', podOf({ containers: [container('a')] }), 403],
+    ['a pod that cannot be read', '', undefined, 403],
+  ])(
+    'that attaches without a terminal is refused if the pod or container has one: a terminal has %s',
+    async (_name, query, pod, status) => {
+      const { apiServer, rig } = await openRecorded(webSocketExec([serverMessage(1, utf8('out\n'))]), {
+        deps: { asksReason: true, holdSession, refuseHiddenTerminal },
+      });
+      apiServer.pod = pod;
+      const target = `/api/v1/namespaces/default/pods/web/attach?stdin=true&stdout=true${query}`;
+      const client = await askUpgrade(rig.port, { target, headers: WEBSOCKET_V5 });
+      expect(client.status).toBe(status);
+      expect(apiServer.requests[0]).toMatchObject({
+        method: 'GET',
+        url: '/api/v1/namespaces/default/pods/web',
+      });
+      expect(apiServer.requests.length).toBe(status === 101 ? 2 : 1);
+    },
+  );
 });

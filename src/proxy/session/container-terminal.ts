@@ -1,0 +1,83 @@
+/**
+ * Refuses to attach without a terminal (`tty=false`) to a container that has a terminal. The kubelet uses the terminal
+ * of the container, whatever the request contains, but the session would have no notice and no question for a reason.
+ * kubectl requests a terminal for such containers.
+ */
+import { request as httpRequest, type IncomingMessage } from 'node:http';
+import { z } from 'zod';
+import { readBounded } from '../../async/read-bounded.ts';
+import { errorText, TailcastError } from '../../errors.ts';
+import { withoutHeader } from '../../kube/headers.ts';
+import type { Admission } from '../gate/gate.ts';
+import type { ConnectUpstream } from './dial.ts';
+
+/** Larger than every object that etcd stores. */
+const MAX_POD_BYTES = 4 * 1024 ** 2;
+const TIMEOUT_MS = 10_000;
+/** Headers of the upgrade, and headers that can change the format of the response. */
+const REPLACED = [
+  'x-stream-protocol-version',
+  'sec-websocket-protocol',
+  'sec-websocket-key',
+  'sec-websocket-version',
+  'sec-websocket-extensions',
+  'accept',
+  'accept-encoding',
+];
+
+const CONTAINERS = z.array(z.looseObject({ name: z.string(), tty: z.boolean().default(false) }));
+const POD = z.looseObject({
+  spec: z.looseObject({
+    containers: CONTAINERS,
+    initContainers: CONTAINERS.nullish(),
+    ephemeralContainers: CONTAINERS.nullish(),
+  }),
+});
+
+/** Refuses a hidden terminal, see {@link refuseHiddenTerminal}. */
+export type RefuseHiddenTerminal = typeof refuseHiddenTerminal;
+
+/**
+ * Reads the pod as the caller. @throws TailcastError `POLICY_REFUSED` if the container has a terminal, or if this is
+ * unknown
+ */
+export async function refuseHiddenTerminal(
+  { target, headers, exec }: Pick<Admission, 'target' | 'headers' | 'exec'>,
+  { connect, basePath }: { readonly connect: ConnectUpstream; readonly basePath: string },
+  signal: AbortSignal,
+): Promise<void> {
+  const socket = await connect();
+  const during = AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]);
+  const pod = await new Promise<IncomingMessage>((resolve, reject) => {
+    const path = `${basePath}/${target.segments.slice(0, -1).map(encodeURIComponent).join('/')}`;
+    const fields = [...REPLACED.reduce(withoutHeader, headers), 'Accept', 'application/json'];
+    const options = { path, headers: fields, setHost: false, signal: during };
+    const sent = httpRequest({ ...options, createConnection: () => socket });
+    sent.on('response', resolve).on('error', reject).end();
+  })
+    .then(readPod)
+    .catch((error: unknown) => {
+      throw new TailcastError('POLICY_REFUSED', `the pod cannot be read: ${errorText(error)}`, {
+        cause: error,
+      });
+    })
+    .finally(() => socket.destroy());
+  if (hasTerminal(pod, exec.container))
+    throw new TailcastError(
+      'POLICY_REFUSED',
+      'the container has a terminal: request it with tty=true (kubectl attach -it)',
+    );
+}
+
+async function readPod(response: IncomingMessage): Promise<z.output<typeof POD>> {
+  if (response.statusCode !== 200) throw new Error(`status ${response.statusCode}`);
+  const text = await readBounded(response, MAX_POD_BYTES, () => new Error('it is too large'));
+  return POD.parse(JSON.parse(text.toString()));
+}
+
+/** Returns true if the container has a terminal, or if the pod has no such container. */
+function hasTerminal({ spec }: z.output<typeof POD>, name: string | undefined): boolean {
+  const all = [...spec.containers, ...(spec.initContainers ?? []), ...(spec.ephemeralContainers ?? [])];
+  const found = all.filter((container) => name === undefined || container.name === name);
+  return found.length === 0 || found.some(({ tty }) => tty);
+}
