@@ -38,7 +38,7 @@ export function describePodStatus(pod: {
   };
 }
 
-/** Source: kubelet `pkg/kubelet/kubelet_pods.go` (getPhase). */
+/** Returns the phase of a pod. Source: kubelet `pkg/kubelet/kubelet_pods.go` (getPhase). */
 function phaseOf(containers: readonly Container[]): string {
   if (!containers.every(({ finished }) => finished)) {
     return containers.every(({ state }) => state.kind === 'waiting' && state.reason === 'ContainerCreating')

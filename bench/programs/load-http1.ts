@@ -182,7 +182,10 @@ function createBody(
   };
 }
 
-/** Limits a connection to this number of bytes per 50 ms, by pausing it for the rest of the period. */
+/**
+ * Limits the read rate of a connection. Each period of 50 ms has an equal share of `bytesPerSecond`. After the share is
+ * used up, the connection pauses until the next period.
+ */
 function throttle(socket: Socket, bytesPerSecond: number): void {
   const share = bytesPerSecond / 20;
   let left = share;
