@@ -8,7 +8,7 @@
 import { cellWidth, CLUSTER, joinCluster, type Cluster } from '../terminal/cell-width.ts';
 import { TextAllowance, WorkBudget } from '../work-budget.ts';
 import { changedPart } from './terminal/changed-part.ts';
-import { CONTROL_SEQUENCES, ESCAPES, LINE_DRAWING, parameter } from './terminal/controls.ts';
+import { CONTROL_SEQUENCES, ESCAPES, howShown, parameter } from './terminal/controls.ts';
 import { EscapeParser, type StringKind, type TerminalActions } from '../terminal/escape-parser.ts';
 import { Pen } from './pen.ts';
 import { MAX_LINE, SETTLE_SECONDS, type RowJournalOptions, type TextJournal } from './text-journal.ts';
@@ -24,11 +24,6 @@ const CONTROL_WORK = 4;
 const CHARACTER_WORK = 2;
 /** Work units per character of an emitted row. Secret filters and the index read each row several times. */
 const ROW_CHARACTER_WORK = 4;
-/**
- * Time in seconds after which text counts as seen. A row that contains seen text is emitted even if it loses only a
- * part of its text.
- */
-const SEEN_SECONDS = 0.1;
 /** Controls after which a combining mark does not join the previous character. */
 const ENDS_CLUSTER = new Set([0x07, 0x08, 0x09, 0x0a, 0x0b, 0x0c, 0x0d, 0x0e, 0x0f, 0x84, 0x85, 0x88]);
 /** Journal of one session with a terminal. */
@@ -140,7 +135,8 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
         this.#pen.isInvisible ? 'invisible' : 'plain',
       );
     this.#written.continueAt(this.#seconds, this.screen);
-    this.#written.print(this.#seconds, text, start, end, this.#howShown(text, start, end));
+    const how = this.#pen.isInvisible ? 'invisible' : howShown(this.#charset, text, start, end);
+    this.#written.print(this.#seconds, text, start, end, how);
     this.#print(text, start, end);
     this.#written.endAt(this.screen);
   }
@@ -273,7 +269,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     const row = this.screen.row(y);
     if (!row.isFresh) return;
     this.#budget.spent += Math.min(to, row.end) - Math.min(from, row.end);
-    const wasSeen = this.#seconds - row.changedAt >= SEEN_SECONDS && row.hasText(from, to);
+    const wasSeen = row.isSeen(this.#seconds) && row.hasText(from, to);
     if (!wasSeen && !row.hasFresh(from, to)) return;
     const changed = changedPart(this.screen, y);
     if (changed === undefined) this.#keepLine(y);
@@ -399,6 +395,11 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     }
     const row = screen.row(screen.y);
     if (screen.insertMode) this.#shiftRight(row, width);
+    // NOTE: the first half changes the time of the row, so check the cell of the second half before.
+    if (width === 2 && !row.isBlank(screen.x + 1)) {
+      this.losing(screen.y, screen.x, screen.x + 2);
+      row.blank(screen.x + 1);
+    }
     this.#set(row, screen.x, code, width);
     screen.x += 1;
     if (width === 2) {
@@ -412,9 +413,12 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     const { x, y } = this.screen;
     const row = this.screen.row(y);
     if (code !== 0x20) this.#written.hide(1);
-    // The row is not emitted before the overwrite, because the written text (`#written`) contains every overwritten
-    // character.
-    if (width === 1 && row.width(x) === 1) row.blank(x);
+    else if (!row.isBlank(x)) this.#written.alter();
+    if (width === 2) return;
+    // Without this condition, each character of a long line would emit the row. The written text (`#written`) contains
+    // characters that are overwritten at once.
+    if (row.isSeen(this.#seconds)) this.losing(y, x, x + 1);
+    if (row.width(x) === 1) row.blank(x);
   }
 
   #set(row: ScreenRow, x: number, code: number, width: number): void {
@@ -480,17 +484,6 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     this.screen.reset();
     this.resetCharsets();
     this.#pen.restore();
-  }
-
-  /** Returns whether the screen shows the characters as written, as other characters, or not at all. */
-  #howShown(text: string, start: number, end: number): 'plain' | 'altered' | 'invisible' {
-    if (this.#pen.isInvisible) return 'invisible';
-    if (this.#charset === undefined) return 'plain';
-    // A drawing consists of lines and corners. It contains no control symbol (`b` to `e`, `h`, `i`), and of three
-    // consecutive letters, one is a shade or a straight line (`a`, `q`, `x`).
-    const isDrawing =
-      this.#charset !== LINE_DRAWING || !/[b-ehi]|[fgj-pr-wyz]{3}/.test(text.slice(start, end));
-    return isDrawing ? 'altered' : 'invisible';
   }
 
   #guess(): void {

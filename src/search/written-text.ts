@@ -224,6 +224,11 @@ export class WrittenText {
     if (characters > 0) this.#isAltered = true;
   }
 
+  /** Marks the current line as shown differently. */
+  alter(): void {
+    this.#isAltered = true;
+  }
+
   /** Ends the current piece, because the cursor was moved. */
   move(seconds: number): void {
     const piece = this.#piece;

@@ -70,6 +70,37 @@ describe('a row journal', () => {
     expect(readWrites([[1, output]]).texts.some((text) => text.includes('secret'))).toBe(true);
   });
 
+  it.each([
+    ['by the second half of a wide character', ' needle', '\r\u{1f468}', 'needle'],
+    ['by a wide character that was repeated', ' needle', '\r\u4e2d\r\x1b[b', 'needle'],
+    [
+      'by the erasure of the second half of its wide character',
+      '\u6a5f\u5bc6',
+      '\x1b[4G\x1b[X',
+      '\u6a5f\u5bc6',
+    ],
+    ['by a deletion at the second half', '\u6a5f\u5bc6', '\x1b[4G\x1b[P', '\u6a5f\u5bc6'],
+    ['by a blank beyond the right margin', '\x1b[?7l\x1b[1;35Hneedle', ' ', 'needle'],
+    ['by a letter beyond the right margin', '\x1b[?7l\x1b[1;35Hneedle', 'x', 'needle'],
+    [
+      'by a blank beyond the right margin, after words elsewhere',
+      '\x1b[?7l\x1b[1;35Hneedl\x1b[2;1Hx\x1b[1;40He',
+      ' ',
+      'needle',
+    ],
+  ])('finds a word that was visible and then changed %s', (_how, shown, output, word) => {
+    const writes: readonly Write[] = [
+      [0, shown],
+      [0.4, output],
+      [0.5, '\r\x1b[K'],
+    ];
+    const { texts } = readWrites(writes);
+    expect(
+      texts.some((text) => text.split(' ').includes(word)),
+      JSON.stringify(texts),
+    ).toBe(true);
+  });
+
   it('reads what stood in columns as it was seen', () => {
     expect(readWrites([[0, '\x1b[2;3Hrm\x1b[2;6H-rf']]).texts).toEqual(['  rm -rf']);
   });

@@ -21,13 +21,27 @@ export function parameter(parameters: readonly number[], index: number): number 
 }
 
 /** DEC line drawing and symbols. */
-export const LINE_DRAWING: ReadonlyMap<number, number> = new Map(
+const LINE_DRAWING: ReadonlyMap<number, number> = new Map(
   Array.from('◆▒␉␌␍␊°±␤␋┘┐┌└┼⎺⎻─⎼⎽├┤┴┬│≤≥π≠£·', (symbol, index) => [
     0x60 + index,
     symbol.codePointAt(0) ?? 0,
   ]),
 );
 const BRITISH: ReadonlyMap<number, number> = new Map([[0x23, 0xa3]]);
+
+/** Returns whether the screen shows characters in a charset as written, as other characters, or not at all. */
+export function howShown(
+  charset: ReadonlyMap<number, number> | undefined,
+  text: string,
+  start: number,
+  end: number,
+): 'plain' | 'altered' | 'invisible' {
+  if (charset === undefined) return 'plain';
+  // A drawing consists of lines and corners. It contains no control symbol (`b` to `e`, `h`, `i`), and of three
+  // consecutive letters, one is a shade or a straight line (`a`, `q`, `x`).
+  const isDrawing = charset !== LINE_DRAWING || !/[b-ehi]|[fgj-pr-wyz]{3}/.test(text.slice(start, end));
+  return isDrawing ? 'altered' : 'invisible';
+}
 
 const count: (act: (screen: Screen, count: number) => void) => Sequence = (act) => (terminal, parameters) =>
   act(terminal.screen, parameter(parameters, 0));

@@ -7,6 +7,11 @@ const CLUSTER = 0x80000000;
 const SPACE = 0x20;
 /** Maximum length of a source text (`#source`), as a multiple of the length of the row that references this text. */
 const MAX_KEPT = 16;
+/**
+ * Time in seconds after which text counts as seen. A row that contains seen text is emitted even if it loses only a
+ * part of its text.
+ */
+const SEEN_SECONDS = 0.1;
 /** Maximum length of a cluster, in UTF-16 code units. */
 const MAX_CLUSTER = 32;
 
@@ -70,6 +75,11 @@ export class ScreenRow {
     return this.#freshTo > this.#freshFrom;
   }
 
+  /** True if the row contains text that was visible but not emitted. */
+  isSeen(seconds: number): boolean {
+    return this.isFresh && seconds - this.changedAt >= SEEN_SECONDS;
+  }
+
   /** First cell that was not emitted. */
   get freshFrom(): number {
     return this.#freshFrom;
@@ -126,15 +136,20 @@ export class ScreenRow {
   /** Returns true if cells `[from, to)` contain a character that was not emitted. */
   hasFresh(from: number, to: number): boolean {
     const last = Math.min(to, this.#freshTo);
-    for (let column = Math.max(from, this.#freshFrom); column < last; column += 1)
+    for (let column = Math.max(this.#beginOf(from), this.#freshFrom); column < last; column += 1)
       if (!this.isBlank(column)) return true;
     return false;
   }
 
   hasText(from: number, to: number): boolean {
     const last = Math.min(to, this.#end);
-    for (let column = from; column < last; column += 1) if (!this.isBlank(column)) return true;
+    for (let column = this.#beginOf(from); column < last; column += 1) if (!this.isBlank(column)) return true;
     return false;
+  }
+
+  /** Returns the first cell of the character in a cell, because a wide character is lost with its second half. */
+  #beginOf(column: number): number {
+    return column > 0 && this.width(column - 1) === 2 ? column - 1 : column;
   }
 
   set(column: number, code: number, width: number, seconds: number): void {
