@@ -134,12 +134,12 @@ export const GATEWAY_SETTINGS = {
     'spdy',
   ),
   outputBufferMemory: setting(
-    'maximum output of one session in memory; auto: an eighth of the limit for all sessions',
+    'maximum pending output of one session in memory; auto: an eighth of the limit for all sessions',
     orAuto(byteSize(64 * 1024, 1024 ** 4)),
     undefined,
   ),
   outputBufferDisk: setting(
-    'maximum output of one session in a file, used after its memory is full; 0: no file',
+    'maximum pending output of one session in a file, used when outputBufferMemory is full; 0: no file',
     byteSize(0, 1024 ** 4),
     1024 ** 3,
   ),

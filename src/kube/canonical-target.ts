@@ -131,8 +131,8 @@ function needsCheck(rawPath: string): boolean {
 }
 
 /**
- * Decodes the path segment by segment. Rejects forbidden characters; the judged part and the app part have different
- * rules.
+ * Decodes the path segment by segment, and rejects forbidden characters. The part after a `proxy` subresource belongs
+ * to a program and has its own rules, in `checkAppPart`.
  */
 function checkPath(rawPath: string): string {
   const rawSegments = rawPath.slice(1).split('/');

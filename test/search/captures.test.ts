@@ -1,6 +1,6 @@
 /**
- * Real programs on a real terminal, compared with the screen of xterm: words, and the times at which they were
- * visible.
+ * Compares the row journal of recorded real programs with the screens of xterm: words, and the times at which they
+ * were visible.
  */
 import { describe, expect, it } from 'vitest';
 import { castFixture, readCastLines } from '../support/search-text.ts';

@@ -1,4 +1,4 @@
-/** Play indexes in the spool of a recorder. */
+/** Play indexes (the keyframes for seeking) that a recorder stores in its spool. */
 import { join } from 'node:path';
 import type { Logger } from '../../observe/logger.ts';
 import type { RecordingStore } from '../store/store.ts';

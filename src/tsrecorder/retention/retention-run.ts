@@ -343,9 +343,9 @@ function reportRemoved(log: Logger, removed: readonly PlannedRemoval[]): void {
 
 /**
  * Removes recordings. Each batch is logged immediately before its removal, so that after a failure, the log contains
- * the removal of few recordings that still exist. Recordings with a new hold are skipped, before and after the batch is
- * logged. Recordings without a trusted signature get no log entry, because otherwise an attacker with write access to
- * the store could make the log arbitrarily long.
+ * the removal of few recordings that still exist. Holds are read before and after the batch is logged, and recordings
+ * with a new hold are not removed. Recordings without a trusted signature get no log entry, because otherwise an
+ * attacker with write access to the store could make the log arbitrarily long.
  *
  * @param removed receives each recording after its removal
  */

@@ -288,7 +288,7 @@ describe('a Service that is exposed', () => {
     expect(bench.object(`${SETS}/${NAME}`)).toMatchObject({
       spec: { template: { spec: { nodeSelector: { disk: 'none' } } } },
     });
-    // The operator must ignore the report of the old pod.
+    // An empty class removes both settings.
     bench.putClass('small', {});
     await run();
     expect(config()).toMatchObject({ acceptRoutes: false });

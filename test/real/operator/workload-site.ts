@@ -397,7 +397,7 @@ function images(
 }
 
 /**
- * The kubelet double supports only HTTP for preStop hooks, so this script runs the command of the other hook. When the
+ * The kubelet double supports only HTTP for preStop hooks, so this script runs the command of an `exec` hook. When the
  * pod stops, only this script gets the stop signal, because `setsid` separates containerboot. The script runs the
  * command, and then stops containerboot.
  */
