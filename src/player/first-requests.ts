@@ -78,7 +78,10 @@ export function createFirstRequests(send: Ask): FirstRequests {
   };
 }
 
-/** True for the cast of a finished session: only such a cast has an ETag. Another cast may grow before its use. */
+/**
+ * True if the response contains the cast of a finished session: only such a response has an ETag. The cast of a running
+ * session may grow before a view uses the response.
+ */
 function isFinished({ headers }: Response): boolean {
   return headers.has('etag');
 }

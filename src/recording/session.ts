@@ -130,8 +130,8 @@ export class RecordingSession {
   #exit: ExitStatus | undefined;
 
   /**
-   * Starts the clock. Without a terminal, the header is complete immediately. The recorder gets the header when the
-   * caller calls `flush`.
+   * Starts the clock. Without a terminal, creates the header immediately. With a terminal, the header contains the
+   * terminal size, so it is created when the size is known or a limit is reached. The next `flush` sends the header.
    */
   constructor(sink: Sink, options: SessionOptions) {
     this.#sink = sink;

@@ -270,11 +270,11 @@ async function record(
     throw new TailcastError('UPGRADE_REFUSED', 'the protocol is neither SPDY/3.1 nor WebSocket');
   }
   const { headers, offered } = recordableHeaders(upgrade.protocol, admission.headers);
-  // The gateway connects to the API server and to the recorder at the same time. It sends the request to the
-  // API server only after a recorder has stored the event and accepted the session.
+  // The gateway sends the request to the API server only after a recorder has stored the event and accepted the
+  // session.
   const { connect, basePath } = admission.cluster?.upstream ?? deps;
-  // No early connection is opened for a session that does not start immediately, because the unused connection could
-  // break unnoticed.
+  // For a session that can start immediately, the gateway connects to the API server and to the recorder at the same
+  // time. Other sessions wait for a moderator or a reason: an unused connection could break unnoticed during this wait.
   const wait = waitOf(admission, deps.asksReason);
   const early = wait === undefined ? connectEarly(connect) : { connect, discard: (): void => {} };
   const opening = openRecorder(deps, admission, sessionFields(admission), attempt.signal);

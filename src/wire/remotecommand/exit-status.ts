@@ -197,7 +197,8 @@ export function createStatusCollector(version: ChannelVersion) {
       return kept !== undefined;
     },
     /**
-     * Bytes of the error stream, valid until the next `push`. Keeps at most one byte more than the limit of a status.
+     * Received bytes of the error stream, valid until the next `push`. The collector keeps at most one byte more than
+     * the maximum size of a status, so that the parser detects a larger status.
      */
     get bytes(): Uint8Array {
       return all();

@@ -217,7 +217,7 @@ async function capture(program: Program, home: string): Promise<CastSpec> {
   return { command: name, columns, rows, events };
 }
 
-/** Returns rare control sequences, one stream each. */
+/** Returns synthetic recordings of rarely used characters and control sequences, one recording per topic. */
 function streams(): readonly CastSpec[] {
   const at = (row: number, column: number): string => `\x1b[${row};${column}H`;
   const all: Readonly<Record<string, readonly (string | readonly [number, number])[]>> = {

@@ -1,4 +1,4 @@
-/** Search results depend on the durable bytes and on the viewer at the time of the query. */
+/** Searches while recordings grow and viewer rules change, and searches with queries of any length. */
 import { mkdtemp, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
