@@ -29,7 +29,7 @@ function keyAt(number: number): string {
   return `${new Date(START_MS + number * 60_000).toISOString().replace('Z', '000000Z')}`;
 }
 
-/** Returns coloured lines of a busy log that covers 90 minutes. */
+/** Writes one recording of this size: coloured lines of a log over 90 minutes. Returns its ID, duration and lines. */
 export function writeLong(
   directory: string,
   gigabytes: number,
@@ -55,6 +55,7 @@ export function writeLong(
   return { id: `${NODE}_${keyAt(0)}`, seconds, bytes: { lines } };
 }
 
+/** Writes this number of small recordings. The newest `FULL_SCREENS` of them have a full screen. */
 export function writeMany(directory: string, recordings: number): void {
   mkdirSync(join(directory, NODE), { recursive: true });
   const full = JSON.stringify([1, 'o', `\u001b[1;1H${'\u001b[31mx\u001b[44my'.repeat(6000)}`]);

@@ -78,7 +78,7 @@ export function stringMapAt(
   return new Map(entries.flatMap(([key, member]) => (typeof member === 'string' ? [[key, member]] : [])));
 }
 
-/** Returns kind, namespace and name of an API object. Missing parts are empty. */
+/** Returns namespace, name and UID of an API object. Missing parts are empty. */
 export function identify(object: ApiObject): {
   readonly namespace: string;
   readonly name: string;

@@ -10,8 +10,8 @@ const WIRE = { varint: 0, fixed64: 1, lengthDelimited: 2, fixed32: 5 } as const;
 
 /**
  * Decodes Kubernetes' protobuf format: a magic number, and a `runtime.Unknown` that contains the kind and the message.
- * Unknown and empty fields are omitted (`omitempty`). Throws a 400 error for invalid bytes or an unknown kind. Source:
- * apimachinery `pkg/runtime/serializer/protobuf/protobuf.go`.
+ * Omits unknown fields, and empty fields as `omitempty` does. Throws a 400 error for invalid bytes or an unknown kind.
+ * Source: apimachinery `pkg/runtime/serializer/protobuf/protobuf.go`.
  */
 export function decodeProtobufObject(bytes: Uint8Array): ApiObject {
   if (!Buffer.from(bytes.subarray(0, MAGIC.byteLength)).equals(MAGIC))
