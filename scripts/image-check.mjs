@@ -3,8 +3,8 @@
 //   npm run image:check [-- --keep] [--compare=<another /app>]
 //
 // The script executes the COPY instructions of the Dockerfile itself, and fails if it does not support an instruction.
-// Then the script starts every role from the tree, outside of the repository and with an empty environment. The roles
-// must not change files below /app.
+// Then the script starts demo, gateway, recorder and operator from the tree, outside of the repository and with the
+// environment of the image. They must not change files below /app.
 import { spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import {

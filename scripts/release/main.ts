@@ -5,12 +5,13 @@
  *   npm run release                         from a clean checkout whose commit has the tag v<version>
  *
  *   --output <folder>    default: release/v<version>; must be missing or empty
- *   --arch <list>        amd64,arm64
+ *   --arch <list>        default: amd64,arm64
  *   --base <which>       pinned: deploy/image/base.json; newest: current packages of Debian
  *   --update-base        only update deploy/image/base.json
  *
  * The same checkout produces the same files, byte for byte. The command calls the program `RELEASE_SIGN` with the path
- * of each finished file (scripts/release/README.md). The command needs Linux with dpkg, rpmbuild, tar and gzip.
+ * of each finished file (scripts/release/README.md). The command needs Linux with dpkg, apt-get, rpmbuild, tar
+ * and gzip.
  */
 import { execFileSync } from 'node:child_process';
 import {

@@ -77,8 +77,8 @@ export function normalise(folder: string, epoch: number): void {
 }
 
 /**
- * Packs the content of a folder in the order of the names, with the time `epoch` and the owner root. `entries` limits
- * the content; by default all entries of the folder are packed.
+ * Packs the content of a folder in the order of the names, with the time `epoch`. Default: the owner root, and all
+ * entries of the folder.
  */
 export function tar(
   folder: string,
@@ -126,7 +126,8 @@ export function sha256(path: string): string {
 }
 
 /**
- * Returns the differences of two trees (paths, kinds, modes and bytes), one line each. Empty if the trees are equal.
+ * Returns the differences of two trees, one line each. Compares paths, bytes and whether a file is executable, but not
+ * the targets of links.
  */
 export function differences(left: string, right: string): readonly string[] {
   const describe = (folder: string): ReadonlyMap<string, string> =>
