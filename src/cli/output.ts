@@ -13,7 +13,7 @@ import { cellWidth } from '../terminal/cell-width.ts';
  * through {@link plain} first, so that a field cannot start a new line.
  */
 export function print(stream: Writable, text: string): Promise<void> {
-  return write(stream, safeLines(text));
+  return printRaw(stream, safeLines(text));
 }
 
 /**
@@ -22,7 +22,7 @@ export function print(stream: Writable, text: string): Promise<void> {
  */
 export function printJson(stream: Writable, value: unknown, indent?: number): Promise<void> {
   const json = JSON.stringify(value, undefined, indent) ?? 'null';
-  return write(
+  return printRaw(
     stream,
     `${json.replaceAll(UNSAFE_CHARACTERS, (found) => (found === '\n' ? found : escaped(found)))}\n`,
   );
@@ -37,16 +37,14 @@ function escaped(text: string): string {
 
 /** Replaces the last line of a terminal, for example to show progress. */
 export function printOver(stream: Writable, text: string): Promise<void> {
-  return write(stream, `\r${plain(text)}\x1b[K`);
+  return printRaw(stream, `\r${plain(text)}\x1b[K`);
 }
 
-/** Writes bytes unchanged: exported data, or control sequences that passed `createTerminalFilter`. */
-export function printRaw(stream: Writable, data: string | Uint8Array): Promise<void> {
-  return write(stream, data);
-}
-
-/** Writes text, and waits until a slow reader has read it. A reader that closes the pipe (`| head`) is not an error. */
-async function write(stream: Writable, data: string | Uint8Array): Promise<void> {
+/**
+ * Writes bytes unchanged: exported data, or control sequences that passed `createTerminalFilter`. Waits until a slow
+ * reader has read them. A reader that closes the pipe (`| head`) is not an error.
+ */
+export async function printRaw(stream: Writable, data: string | Uint8Array): Promise<void> {
   if (stream.write(data) || stream.destroyed) return;
   await new Promise<void>((resolve) => {
     stream.once('drain', resolve);
@@ -74,13 +72,13 @@ export interface Table {
  * contain any text.
  */
 export function printTable(stream: Writable, table: Table): Promise<void> {
-  return write(stream, formatTable(table));
+  return printRaw(stream, formatTable(table));
 }
 
 /** Writes a table through a pager if the output is a terminal and a pager is configured. */
 export async function printPagedTable({ stdout, page }: CommandContext, table: Table): Promise<void> {
   const text = formatTable(table);
-  if (stdout.isTTY !== true || page === undefined || !(await page(text))) await write(stdout, text);
+  if (stdout.isTTY !== true || page === undefined || !(await page(text))) await printRaw(stdout, text);
 }
 
 function formatTable({ header, rows, colour, width, cut = new Set() }: Table): string {

@@ -19,10 +19,7 @@ export async function openPortal(
   tailnet: Pick<Tailnet, 'dialRecorder' | 'nodeOf' | 'resolveRecorderTags' | 'carriesTag'>,
   deps: Omit<PortalDeps, 'calls' | 'recordersFor' | 'playerDirectory'>,
 ): Promise<OwnService | undefined> {
-  const choice = createRecorderChoice(config, {
-    resolveRecorderTags: (tags) => tailnet.resolveRecorderTags(tags),
-    carriesTag: (address, tags) => tailnet.carriesTag(address, tags),
-  });
+  const choice = createRecorderChoice(config, tailnet);
   if (!config.portal) return undefined;
   const { dialRecorder: dial, nodeOf } = tailnet;
   return createPortal({

@@ -2,7 +2,7 @@
 import { isUtf8 } from 'node:buffer';
 import { encodeCastEvent, formatResize } from '../wire/asciicast/event.ts';
 import { encodeAnnotation, type Annotation } from '../wire/recorder-api/annotation.ts';
-import { LineBatch, type OutputForm } from '../wire/recorder-api/line-batch.ts';
+import { LineBatch } from '../wire/recorder-api/line-batch.ts';
 import { FrameBatch, type FrameForm } from '../wire/recorder-api/upload-frame.ts';
 import type { TerminalSize } from '../wire/remotecommand/resize.ts';
 import type { RecorderConnection } from './recorder-connection.ts';
@@ -10,12 +10,7 @@ import type { RecorderConnection } from './recorder-connection.ts';
 export class EventBatch {
   /** True if the recorder supports annotations. The recording then contains the exact bytes of the output. */
   readonly annotations: boolean;
-  readonly #encoder: {
-    readonly length: number;
-    text(lines: string): void;
-    output(seconds: number, bytes: Uint8Array, form: OutputForm): void;
-    takePieces(): readonly Uint8Array[];
-  };
+  readonly #encoder: Pick<LineBatch, 'length' | 'text' | 'output' | 'takePieces'>;
 
   constructor({ frames, annotations }: Pick<RecorderConnection, 'frames' | 'annotations'>) {
     this.#encoder = frames ? new FrameBatch() : new LineBatch(isUtf8);

@@ -88,20 +88,14 @@ export interface Finding {
   readonly object?: string;
 }
 
+type Where = Omit<Finding, 'severity' | 'code' | 'message'>;
+
 /** Creates a finding that makes the verification fail. */
-export function fault(
-  code: FindingCode,
-  message: string,
-  where: Omit<Finding, 'severity' | 'code' | 'message'>,
-): Finding {
+export function fault(code: FindingCode, message: string, where: Where): Finding {
   return { severity: 'fault', code, message, ...where };
 }
 
 /** Creates a finding that does not make the verification fail. */
-export function notice(
-  code: FindingCode,
-  message: string,
-  where: Omit<Finding, 'severity' | 'code' | 'message'>,
-): Finding {
+export function notice(code: FindingCode, message: string, where: Where): Finding {
   return { severity: 'notice', code, message, ...where };
 }
