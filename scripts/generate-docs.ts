@@ -29,14 +29,9 @@ import { createAlertMetrics } from '../src/tsrecorder/search/alerts/alert-metric
 import { createRecorderMetrics, type IntakeStatus } from '../src/tsrecorder/intake/recorder-metrics.ts';
 import { ERROR_ADVICE } from '../src/cli/error-advice.ts';
 import { DEMONSTRATIONS, NOTICED_LINES, type Demonstration } from '../test/mutants/demonstrations.ts';
+import { spoolStatus } from '../src/tsrecorder/intake/spool-status.ts';
 
-const IDLE: IntakeStatus = {
-  sessions: { running: 0, cut: 0, storing: 0, unreadable: 0 },
-  spoolBytes: 0,
-  waitingBytes: 0,
-  oldestStoringSeconds: 0,
-  unpublishedEntries: 0,
-};
+const IDLE: IntakeStatus = { ...spoolStatus([], 0, 0), waitingBytes: 0, unpublishedEntries: 0 };
 
 const NOTICE = '<!-- Made by `npm run docs:generate`. Do not edit. -->\n';
 

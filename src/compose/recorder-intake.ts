@@ -18,7 +18,6 @@ import {
   createUploadMeter,
   type RecorderMetrics,
 } from '../tsrecorder/intake/recorder-metrics.ts';
-import { intakeStatusOf } from '../tsrecorder/intake/recorder-status.ts';
 import { Catalog } from '../tsrecorder/library/catalog.ts';
 import { recordedOwner } from '../tsrecorder/library/recorded-owner.ts';
 import type { RecorderSearch } from '../tsrecorder/search/recorder-search.ts';
@@ -60,7 +59,11 @@ export interface Intake {
 export async function openIntake(options: SettledOptions, store: RecordingStore): Promise<Intake> {
   const { spoolDirectory, limits, timing, log, clock, bucket } = options;
   const nowMs = (): number => clock.now();
-  const metrics = createRecorderMetrics(options.registry, () => intakeStatusOf(ingest, group, evidence));
+  const metrics = createRecorderMetrics(options.registry, () => ({
+    ...ingest.status(),
+    waitingBytes: group.waitingBytes,
+    unpublishedEntries: evidence.unpublished,
+  }));
   const issueTime = createReceiveTimes(nowMs);
   const group = createGroupCommit({
     windowMs: timing.commitWindowMs,

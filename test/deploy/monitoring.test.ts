@@ -8,6 +8,7 @@ import { createMetrics } from '../../src/observe/metrics.ts';
 import { createAlertMetrics } from '../../src/tsrecorder/search/alerts/alert-metrics.ts';
 import { createSearchMetrics } from '../../src/tsrecorder/search/search-metrics.ts';
 import { createRecorderMetrics } from '../../src/tsrecorder/intake/recorder-metrics.ts';
+import { spoolStatus } from '../../src/tsrecorder/intake/spool-status.ts';
 
 const FOLDER = new URL('../../deploy/monitoring/', import.meta.url);
 const read = (name: string): string => readFileSync(new URL(name, FOLDER), 'utf8');
@@ -46,10 +47,8 @@ async function measured(): Promise<{
   const gateway = createMetrics().registry;
   const recorder = new Registry();
   createRecorderMetrics(recorder, () => ({
-    sessions: { running: 0, cut: 0, storing: 0, unreadable: 0 },
-    spoolBytes: 0,
+    ...spoolStatus([], 0, 0),
     waitingBytes: 0,
-    oldestStoringSeconds: 0,
     unpublishedEntries: 0,
   }));
   createSearchMetrics(recorder);

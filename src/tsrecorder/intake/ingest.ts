@@ -106,8 +106,8 @@ export class Ingest {
   }
 
   /** Returns the state of the spool, including sessions without a header. */
-  status(): SpoolStatus & { /** Number of unreadable spools. */ readonly unreadable: number } {
-    return { ...spoolStatus(this.#entries, this.#options.now()), unreadable: this.#unreadable.count };
+  status(): SpoolStatus {
+    return spoolStatus(this.#entries, this.#unreadable.count, this.#options.now());
   }
 
   /** Returns the recordings that are not in the store yet. */

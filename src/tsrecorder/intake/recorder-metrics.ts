@@ -2,22 +2,13 @@
 import { Counter, Gauge, Registry } from 'prom-client';
 import { createMakers, type MetricMakers } from '../../observe/metric-makers.ts';
 import { RESULT_KINDS } from '../../wire/recorder-api/recording-status.ts';
+import type { SpoolStatus } from './spool-status.ts';
 import type { UploadMeter } from './upload-session.ts';
 
 /** Values that are read when Prometheus scrapes the metrics. */
-export interface IntakeStatus {
-  /** Number of sessions in the spool: uploading, interrupted, finished and not stored, or unreadable. */
-  readonly sessions: {
-    readonly running: number;
-    readonly cut: number;
-    readonly storing: number;
-    readonly unreadable: number;
-  };
-  /** Durable bytes of the sessions in the spool. */
-  readonly spoolBytes: number;
+export interface IntakeStatus extends SpoolStatus {
   /** Received bytes that are not committed yet. */
   readonly waitingBytes: number;
-  readonly oldestStoringSeconds: number;
   /** Number of evidence log entries that are not in the store. */
   readonly unpublishedEntries: number;
 }
@@ -187,14 +178,12 @@ function addGauges(registry: Registry, { gauge }: MetricMakers, status: () => In
     labelNames: ['state'],
     registers: [registry],
     collect() {
-      for (const [state, count] of Object.entries(status().sessions)) this.set({ state }, count);
+      const { running, cut, storing, unreadable } = status();
+      for (const [state, count] of Object.entries({ running, cut, storing, unreadable }))
+        this.set({ state }, count);
     },
   });
-  gauge(
-    'tailcast_recorder_spool_bytes',
-    'Durable bytes of the sessions in the spool.',
-    () => status().spoolBytes,
-  );
+  gauge('tailcast_recorder_spool_bytes', 'Durable bytes of the sessions in the spool.', () => status().bytes);
   gauge(
     'tailcast_recorder_waiting_bytes',
     'Received bytes that wait for the next commit.',
@@ -203,7 +192,7 @@ function addGauges(registry: Registry, { gauge }: MetricMakers, status: () => In
   gauge(
     'tailcast_recorder_oldest_storing_seconds',
     'Longest time that a stopped session has waited to be stored; 0 if no session waits.',
-    () => status().oldestStoringSeconds,
+    () => status().oldestStoringMs / 1000,
   );
   gauge(
     'tailcast_recorder_log_unpublished_entries',

@@ -9,6 +9,8 @@ export interface SpoolStatus {
   readonly cut: number;
   /** Number of finished sessions that are not in the store. */
   readonly storing: number;
+  /** Number of unreadable spools. */
+  readonly unreadable: number;
   /** Durable bytes of all sessions. */
   readonly bytes: number;
   /** Longest time that a finished session has waited for the store, in milliseconds; 0 if no session waits. */
@@ -24,8 +26,12 @@ export interface SpooledSession {
   readonly overAtMs: number;
 }
 
-/** Returns the summary. @param nowMs milliseconds since the epoch */
-export function spoolStatus(sessions: Iterable<SpooledSession>, nowMs: number): SpoolStatus {
+/** Returns the summary. @param unreadable number of unreadable spools @param nowMs milliseconds since the epoch */
+export function spoolStatus(
+  sessions: Iterable<SpooledSession>,
+  unreadable: number,
+  nowMs: number,
+): SpoolStatus {
   let [running, cut, storing, bytes, oldestStoringMs] = [0, 0, 0, 0, 0];
   for (const { session, over, overAtMs } of sessions) {
     bytes += session.durable.castBytes + session.durable.notesBytes;
@@ -35,5 +41,5 @@ export function spoolStatus(sessions: Iterable<SpooledSession>, nowMs: number): 
     } else if (session.attached) running += 1;
     else cut += 1;
   }
-  return { running, cut, storing, bytes, oldestStoringMs };
+  return { running, cut, storing, unreadable, bytes, oldestStoringMs };
 }

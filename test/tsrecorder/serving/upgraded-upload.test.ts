@@ -14,6 +14,7 @@ import { FrameBatch } from '../../../src/wire/recorder-api/upload-frame.ts';
 import { encodeRecords, MAX_UPLOAD_RECORD_BYTES } from '../../../src/wire/recorder-api/length-prefixed.ts';
 import { recordOf } from '../../support/recorder-double.ts';
 import { createRig, HEADER, openUpload, STORED_HEADER, until, UPLOADER, type Rig } from '../recorder-rig.ts';
+import { spoolStatus } from '../../../src/tsrecorder/intake/spool-status.ts';
 
 const LINE = '[0.5,"o","hello\\r\\n"]\n';
 const END = Buffer.alloc(4);
@@ -354,13 +355,10 @@ describe('the acknowledgements of an upgraded upload', () => {
 });
 
 function metricsOf(): { readonly metrics: ReturnType<typeof createRecorderMetrics> } {
-  const sessions = { running: 0, cut: 0, storing: 0, unreadable: 0 };
   return {
     metrics: createRecorderMetrics(new Registry(), () => ({
-      sessions,
-      spoolBytes: 0,
+      ...spoolStatus([], 0, 0),
       waitingBytes: 0,
-      oldestStoringSeconds: 0,
       unpublishedEntries: 0,
     })),
   };
