@@ -115,12 +115,11 @@ function objectOf(raw: FieldList): Readonly<Record<string, string>> {
 
 /** Returns headers for HTTP/2: names in lower case, repeated names as a list. */
 export function asHttp2(list: FieldList): Record<string, string | string[]> {
-  const fields = new Map<string, string[]>();
-  for (const [name, value] of pairsOf(list)) {
-    const key = name.toLowerCase();
-    fields.set(key, [...(fields.get(key) ?? []), value]);
-  }
+  const fields = Map.groupBy(pairsOf(list), ([name]) => name.toLowerCase());
   return Object.fromEntries(
-    [...fields].map(([name, values]) => [name, values.length === 1 ? (values[0] ?? '') : values]),
+    [...fields].map(([name, pairs]) => {
+      const [first = '', ...others] = pairs.map(([, value]) => value);
+      return [name, others.length === 0 ? first : [first, ...others]];
+    }),
   );
 }

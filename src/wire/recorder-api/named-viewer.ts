@@ -63,7 +63,9 @@ export function decodeNamedViewer(rawHeaders: readonly string[]): NamedViewer | 
   for (let index = 0; index < rawHeaders.length; index += 2) {
     const name = (rawHeaders[index] ?? '').toLowerCase();
     if (!name.startsWith(OURS) && name !== FIELDS.user) continue;
-    found.set(name, [...(found.get(name) ?? []), rawHeaders[index + 1] ?? '']);
+    const values = found.get(name) ?? [];
+    values.push(rawHeaders[index + 1] ?? '');
+    found.set(name, values);
   }
   const names = [...found.keys()];
   if (!names.some((name) => name.startsWith(OURS))) return undefined;
