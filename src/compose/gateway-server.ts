@@ -2,7 +2,7 @@
 import type { AccessRequests } from '../access/requests.ts';
 import { createKeyedRate } from '../keyed-rate.ts';
 import { capacityOf, readMemory } from '../memory/capacity.ts';
-import { createAccessLog, createNullAccessLog } from '../observe/access-log.ts';
+import { createAccessLog } from '../observe/access-log.ts';
 import { Account } from '../proxy/gate/account.ts';
 import { refusedPort } from '../proxy/gate/policy.ts';
 import { createRechecks } from '../proxy/gate/recheck.ts';
@@ -37,8 +37,8 @@ export async function openServer(
   const sessions = createSessionRegistry();
   const rechecks = createRechecks({ gate, monotonicMs, elevations: access });
   stack.defer(() => rechecks.close());
-  const accessLog = config.accessLog ? createAccessLog(parts.accessSink) : createNullAccessLog();
-  stack.defer(() => accessLog.close());
+  const accessLog = config.accessLog ? createAccessLog(parts.accessSink) : undefined;
+  stack.defer(() => accessLog?.close());
   const recorders = await openRecorders(parts);
   const common = {
     gate,

@@ -85,13 +85,8 @@ export async function openIntake(options: SettledOptions, store: RecordingStore)
   });
   const trusted = trustedKeys(options, evidence);
   const retry = { retryMs: timing.storeRetryMs, maxRetryMs: timing.maxStoreRetryMs };
-  const finisher = createFinisher({
-    store,
-    evidence,
-    log,
-    ...retry,
-    onRetry: () => metrics.storeRetries.inc(),
-  });
+  const onRetry = (): void => metrics.storeRetries.inc();
+  const finisher = createFinisher({ store, evidence, log, ...retry, onRetry });
   const listeners: Intake['listeners'] = {};
   const ingest: Ingest = new Ingest({
     spoolDirectory,
@@ -100,8 +95,7 @@ export async function openIntake(options: SettledOptions, store: RecordingStore)
     evidence,
     meter: createUploadMeter(metrics),
     limits,
-    resumeGraceMs: timing.resumeGraceMs,
-    headerTimeoutMs: timing.headerTimeoutMs,
+    ...timing,
     ...retry,
     now: nowMs,
     issueTime,

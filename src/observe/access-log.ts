@@ -37,15 +37,7 @@ export interface AccessEntry {
   readonly error?: string;
 }
 
-export interface AccessLog {
-  write(entry: AccessEntry): void;
-  /** Writes all buffered lines. */
-  flush(): void;
-  /** Stops the timer, and writes the buffered lines. */
-  close(): void;
-  /** Number of lines that were dropped because the destination was too slow. */
-  readonly dropped: number;
-}
+export type AccessLog = ReturnType<typeof createAccessLog>;
 
 /** Destination of the lines, such as `process.stdout`. `write` returns false if the destination is full. */
 export interface LineSink {
@@ -57,7 +49,7 @@ export interface LineSink {
  * @param options.nowMs wall clock; the time in a line is the start of the request
  * @param options.flushMs maximum delay of a line, in milliseconds (default 200)
  * @param options.maxPendingBytes maximum number of bytes that the destination has not written yet; above this limit,
- * new lines are dropped and counted (default 4 MiB)
+ * new lines are dropped (default 4 MiB)
  */
 export function createAccessLog(
   sink: LineSink,
@@ -66,14 +58,13 @@ export function createAccessLog(
     readonly maxPendingBytes?: number;
     readonly nowMs?: () => number;
   } = {},
-): AccessLog {
+) {
   const flushMs = options.flushMs ?? 200;
   const maxPendingBytes = options.maxPendingBytes ?? 4 * 1024 * 1024;
   const nowMs = options.nowMs ?? Date.now;
   const gatherLimit = 32 * 1024;
   let gathered = '';
   let timer: NodeJS.Timeout | undefined;
-  let dropped = 0;
 
   const flush = (): void => {
     if (timer !== undefined) clearTimeout(timer);
@@ -84,26 +75,15 @@ export function createAccessLog(
   };
 
   return {
-    write(entry) {
-      if (sink.writableLength > maxPendingBytes) {
-        dropped += 1;
-        return;
-      }
+    write(entry: AccessEntry): void {
+      if (sink.writableLength > maxPendingBytes) return;
       gathered += formatEntry(entry, nowMs() - entry.durationMs);
       if (gathered.length >= gatherLimit) flush();
       else timer ??= setTimeout(flush, flushMs).unref();
     },
-    flush,
+    /** Writes the buffered lines. */
     close: flush,
-    get dropped() {
-      return dropped;
-    },
   };
-}
-
-/** Returns an access log that discards all entries. */
-export function createNullAccessLog(): AccessLog {
-  return { write() {}, flush() {}, close() {}, dropped: 0 };
 }
 
 function formatEntry(entry: AccessEntry, atMs: number): string {

@@ -8,7 +8,8 @@ import type { Caller, InboundRequest } from './gate.ts';
 
 export interface AccountDeps {
   readonly metrics: Pick<Metrics, 'requestStarted' | 'requestFinished'>;
-  readonly accessLog: Pick<AccessLog, 'write'>;
+  /** Undefined if the access log is disabled. */
+  readonly accessLog: Pick<AccessLog, 'write'> | undefined;
   readonly events: Pick<Events, 'requestRefused'>;
   /** Monotonic clock in milliseconds, with fractions; used for durations. */
   readonly monotonicMs: () => number;
@@ -114,7 +115,7 @@ export class Account {
     this.#isClosed = true;
     this.count();
     const caller = this.#caller;
-    this.#deps.accessLog.write({
+    this.#deps.accessLog?.write({
       id: caller?.id ?? '',
       protocol: this.#protocol,
       user: caller === undefined ? '' : callerName(caller.identity),
