@@ -3,9 +3,7 @@ import { escapeLogLines } from '../safe-text.ts';
 import type { LogLevel } from './log-levels.ts';
 
 /** The logger that modules receive as an argument. Messages are constant, and fields contain the variable data. */
-export type Logger = Pick<PinoLogger, 'error' | 'warn' | 'info' | 'debug' | 'trace'> & {
-  child(fields: Record<string, unknown>): Logger;
-};
+export type Logger = Pick<PinoLogger, 'error' | 'warn' | 'info' | 'debug' | 'trace'>;
 
 /**
  * Creates a logger that writes JSON lines to `destination`. Header values that may contain credentials are removed.
@@ -14,13 +12,11 @@ export type Logger = Pick<PinoLogger, 'error' | 'warn' | 'info' | 'debug' | 'tra
 export function createLogger(options: {
   readonly level: LogLevel;
   readonly destination?: DestinationStream;
-  /** Fields that every line contains. */
-  readonly fields?: Readonly<Record<string, unknown>>;
 }): Logger {
   return pino(
     {
       level: options.level,
-      base: options.fields ?? null,
+      base: null,
       timestamp: pino.stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }) },
       // fields may contain text of clients and recorders, which must not control the terminal on which a log is read
