@@ -58,17 +58,12 @@ export function controllersOf(
   cache: ObjectCache,
   silent?: EventRecorder,
 ): ReadonlyMap<string, ControllerSpec> {
-  const { client, control, metrics, options, log, signal, leaving = false } = parts;
+  const { client, control, metrics, options, log, signal } = parts;
   const clock = systemClock;
   const deps = {
-    leaving,
-    client,
+    ...parts,
     cache,
-    options,
-    metrics,
     clock,
-    log,
-    signal,
     tailnets: createTailnets({
       client,
       namespace: options.namespace,

@@ -11,17 +11,12 @@ import { TAILSCALE_LOGIN } from './operator-peers.ts';
  */
 export function operatorOptions(config: OperatorConfig, namespace: string, image: string): SpecOptions {
   return {
+    ...config,
     namespace,
     // A placeholder. When the operator deploys a resource, it uses the login server of that resource's tailnet instead.
     loginServer: TAILSCALE_LOGIN,
-    defaultTags: config.defaultTags,
-    allowedTags: config.allowedTags,
-    recorderUploaders: config.recorderUploaders,
     recorderImage: config.recorderImage ?? image,
-    tailscaleImage: config.tailscaleImage,
-    tailnetDomain: config.tailnetDomain,
     defaultClass: config.defaultProxyClass ?? '',
-    clusterDomain: config.clusterDomain,
     servesUnclassed: config.defaultLoadBalancer,
     reconciled: reconciledBy(config),
     networks: networksOf(config),

@@ -132,17 +132,8 @@ export const OPERATOR_CHECKS: readonly SettingCheck<typeof OPERATOR_SETTINGS>[] 
   },
 ];
 
-/** Kinds of resources that an operator reconciles in addition to Recorders. */
-export interface Reconciled {
-  readonly proxyGroups: boolean;
-  readonly services: boolean;
-  readonly ingresses: boolean;
-  readonly gateways: boolean;
-  readonly connectors: boolean;
-  readonly dnsConfigs: boolean;
-}
-
-export function reconciledBy({ controllers }: Pick<OperatorConfig, 'controllers'>): Reconciled {
+/** Returns the kinds of resources that an operator reconciles in addition to Recorders. */
+export function reconciledBy({ controllers }: Pick<OperatorConfig, 'controllers'>) {
   const has = (name: Controller): boolean => controllers.includes(name);
   return {
     proxyGroups: has('proxy-groups'),

@@ -4,19 +4,14 @@
  */
 import { errorText } from '../../errors.ts';
 import { GATEWAY_GROUP } from '../../operator/gateway/resource.ts';
+import type { ReconciledKind } from '../../operator/workload/workload.ts';
 import { usernameOf } from '../api-server-checks.ts';
 import type { ApiClient } from '../api-client.ts';
 import { failed, ok, warning, type Check } from '../checks.ts';
 import { may, readRules, type Access, type Rule } from '../reviews.ts';
 
 /** Enabled controllers, from the operator's settings. */
-export interface OperatorUses {
-  readonly proxyGroups: boolean;
-  readonly services: boolean;
-  readonly ingresses: boolean;
-  readonly gateways: boolean;
-  readonly connectors: boolean;
-  readonly dnsConfigs: boolean;
+export interface OperatorUses extends Readonly<Record<ReconciledKind, boolean>> {
   readonly leaderElection: boolean;
 }
 
