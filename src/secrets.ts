@@ -57,6 +57,16 @@ const INTERPRETER = new RegExp(
     String.raw`unshare|setpriv|stdbuf|strace|sudo|su|runuser|doas|socat|find|parallel|make|script|expect|java|Rscript|powershell)[\d.]*(?:[:@][^/]*)?$`,
   ].join('|'),
 );
+/** A word that a shell passes to a program without a change. */
+const PLAIN_WORD = /^[\w./:@%,+=-]+$/;
+const SHELL = /(?:^|\/)(?:[akz]|ba|da)?sh$/;
+/** The option of a shell before a script, which may follow options without a value. */
+const SCRIPT_OPTION = /^-[elux]{0,4}c$/;
+/** An assignment of a shell, or a command of a shell that can run its arguments as a command. */
+const RUNS_ARGUMENTS = /=|^(?:\.|builtin|command|coproc|eval|source|time|trap)$/;
+const JAVA = /(?:^|\/)java$/;
+/** An option with which an interpreter that runs on the JVM runs its arguments. */
+const EVALUATES = /^--?(?:[cer]|code|eval|exec|execute|script)$/i;
 const PEM_LINE = /^(?:[\sA-Za-z0-9+/=]{16,}|\s*|(?:Version|Comment|Proc-Type|DEK-Info): .*|=[\w+/]{4}\s*)$/;
 /** Maximum number of lines in a PEM key. A longer block does not count as a key. */
 const MAX_PEM_LINES = 200;
@@ -122,9 +132,26 @@ function startsWith(text: string, start: number, word: string): boolean {
  * Returns true if the word names a program, or an image with a program, that runs its arguments as commands.
  * @throws TooManySecretsError
  */
-export function isInterpreter(word: string, work?: SecretWork): boolean {
+function isInterpreter(word: string, work?: SecretWork): boolean {
   spend(work, word.length);
   return !word.startsWith('-') && INTERPRETER.test(word);
+}
+
+/**
+ * Returns true if a program in the words can run another word as a command. Two kinds of commands with only plain words
+ * run no other word: a shell script that is one simple command, and a Java program that evaluates no option.
+ * @throws TooManySecretsError
+ */
+export function canRunWords(words: readonly string[], work?: SecretWork): boolean {
+  const [shell = '', option = '', script = ''] = words;
+  if (words.length === 3 && SHELL.test(shell) && SCRIPT_OPTION.test(option)) {
+    spend(work, script.length);
+    const run = script.split(' ');
+    if (run.every((word) => PLAIN_WORD.test(word)) && !RUNS_ARGUMENTS.test(run[0] ?? ''))
+      return canRunWords(run, work);
+  }
+  const isPlain = words.every((word) => PLAIN_WORD.test(word) && !EVALUATES.test(word));
+  return words.some((word) => isInterpreter(word, work) && !(isPlain && JAVA.test(word)));
 }
 
 /** Returns true if the text may contain a command. @param isInterpreted true if an interpreter can read the text */
@@ -176,7 +203,7 @@ export function replaceSecretWords(words: readonly string[], work?: SecretWork):
 export function showWords(
   words: readonly string[],
   work?: SecretWork,
-  isInterpreted = words.some((word) => isInterpreter(word, work)),
+  isInterpreted = canRunWords(words, work),
 ): { words: readonly string[]; hidesCommand: boolean } {
   // a word that contains `[secret]` looks like a replaced word in the event
   let hidesCommand = isInterpreted && words.some((word) => word.includes(SECRET));

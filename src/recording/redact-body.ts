@@ -4,8 +4,8 @@
  */
 import type { RequestInfo } from '../kube/request-info.ts';
 import {
+  canRunWords,
   createSecretWork,
-  isInterpreter,
   mayBeCommand,
   showWords,
   spend,
@@ -292,7 +292,7 @@ function shownWords(
   run = words,
   isProgramKnown = !findings.isPartial,
 ): readonly string[] {
-  const isInterpreted = !isProgramKnown || run.some((word) => isInterpreter(word, findings.work));
+  const isInterpreted = !isProgramKnown || canRunWords(run, findings.work);
   const shown = showWords(words, findings.work, isInterpreted);
   if (shown.hidesCommand) findings.unread ??= HIDDEN_COMMAND;
   for (const [at, word] of run.entries())
