@@ -81,7 +81,8 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   SEARCH_UNAVAILABLE:
     'The message names the reason. Add a time (`after:7d`) or more words to a slow search. Check the index with ' +
     '`tailcast index status`.',
-  SEARCH_BUSY: 'Retry the search. At most two searches run at a time, and eight wait.',
+  SEARCH_BUSY:
+    'Retry the search. A recorder runs at most two searches at a time, one per viewer; eight more wait.',
   UPLOAD_CONFLICT: 'Two uploaders use the same session, or the spool of the recorder was replaced.',
   STORE_FULL:
     'Free space on the volume of the store or the spool. If `tailcast_recorder_over_quota` is 1, raise ' +
@@ -97,7 +98,7 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
     'To end or pause sessions, the viewer needs a rule with =end in `--viewers`. To moderate ' +
     'a session, a viewer must be a moderator in the grant of the session’s user.',
   ORDER_IMPOSSIBLE:
-    'Try again after the gateway reconnected. Gateways of the reference do not accept orders.',
+    'Try again after the gateway reconnected. Tailscale’s API-server proxy accepts no orders such as end and pause.',
   ORDER_UNCONFIRMED: 'Check whether the session still runs, and try again.',
   HOST_REFUSED: 'Use another host name of the recorder, or add this name to `--hosts`.',
   UPSTREAM_UNAVAILABLE: 'Check with `tailcast doctor gateway` that the API server runs and is reachable.',

@@ -31,8 +31,8 @@ export const GATEWAY_SETTINGS = {
     '<file>',
   ),
   k3s: setting(
-    'on a k3s server: log in with the --vpn-auth of k3s, create an account once with k3s.yaml, and refuse paths of ' +
-      'k3s itself; see docs/k3s.md',
+    'on a k3s server: log in with the --vpn-auth of k3s, create the gateway’s account with the admin kubeconfig, and ' +
+      'refuse the paths of k3s itself; see docs/k3s.md',
     flag,
     false,
   ),
@@ -92,12 +92,12 @@ export const GATEWAY_SETTINGS = {
     undefined,
   ),
   requestsPerUser: setting(
-    'maximum concurrent requests of one user; more get 429; auto: a third of maxRequests',
+    'maximum concurrent requests of one user in one process; more get 429; auto: a third of maxRequests',
     orAuto(wholeNumber(1, 1_000_000)),
     undefined,
   ),
   recorderDial: setting(
-    'connections to recorders: direct (kernel networking) or through tailscaled (userspace networking)',
+    'connections to recorders: direct (kernel networking), or tailscale: through tailscaled (userspace networking)',
     oneOf('direct', 'tailscale'),
     'direct',
   ),

@@ -41,7 +41,7 @@ export const OPERATOR_SETTINGS = {
   namespace: textSetting('namespace for all created objects; default: the operator’s own', '<name>'),
   ...API_SERVER_SETTINGS,
   control: setting(
-    'API that creates auth keys and removes nodes',
+    'control server whose API creates auth keys and removes nodes',
     oneOf('tailscale', 'headscale'),
     'tailscale',
   ),
@@ -63,7 +63,7 @@ export const OPERATOR_SETTINGS = {
     '<tags>',
   ),
   recorderUploaders: listSetting(
-    'tags or stable node IDs that may upload to recorders; default: all nodes that reach them',
+    'tags or stable node IDs that may upload to recorders; default: all nodes that reach a recorder',
     '<tags>',
   ),
   recorderImage: textSetting(

@@ -130,7 +130,7 @@ export const RECORDER_SETTINGS = {
   ),
   search: setting('let viewers search names and screen text', flag, false),
   searchText: setting(
-    'text to index in addition to names: all screen text, only commands, or off',
+    'text to index in addition to names: all screen text (all), commands only (commands), or none (off)',
     oneOf('off', 'commands', 'all'),
     'all',
   ),

@@ -14,7 +14,8 @@ export function createForwarderMetrics(registry: Registry, open: () => number): 
   return {
     ended: labelled(
       'tailcast_forwarder_connections_total',
-      'Closed connections, by outcome: done, broken, unreachable, or refused at the limit.',
+      'Closed connections, by outcome: done, broken (one side was lost), unreachable (no connection to the target), ' +
+        'refused (connection limit, or loopback source).',
       'outcome',
       ['done', 'broken', 'unreachable', 'refused'] satisfies ForwardOutcome[],
     ),

@@ -23,7 +23,8 @@ export function createIngressMetrics(registry: Registry, open: () => number): In
   return {
     requests: labelled(
       'tailcast_ingress_requests_total',
-      `Requests that have ended, by outcome: ${OUTCOMES.join(', ')}.`,
+      'Requests that have ended, by outcome: served, redirected, refused (no route, unknown caller or stalled body), ' +
+        'unreachable (no response from the Service), broken (connection lost), overloaded (too many requests).',
       'outcome',
       OUTCOMES,
     ),

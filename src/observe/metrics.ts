@@ -45,7 +45,7 @@ export function createMetrics(options: { readonly processMetrics?: boolean } = {
     ...createSessionMetrics(makers),
     connections: new Gauge({
       name: 'tailcast_client_connections',
-      help: 'Open client connections, by protocol.',
+      help: 'Open client connections, by protocol: h2 or http/1.1.',
       labelNames: ['alpn'],
       registers: [registry],
     }),
@@ -86,7 +86,8 @@ function createSessionMetrics(makers: MetricMakers) {
     sessionsActive: gauge('tailcast_sessions_active', 'Open interactive sessions.'),
     sessions: labelled(
       'tailcast_sessions_total',
-      'Interactive sessions that have ended, by outcome.',
+      'Interactive sessions that have ended, by outcome: completed, interrupted, violated, client-disconnected, ' +
+        'recorder-lost or refused.',
       'outcome',
     ),
     unrecordedSessions: counter(
@@ -96,12 +97,12 @@ function createSessionMetrics(makers: MetricMakers) {
     recordingGaps: counter('tailcast_recording_gaps_total', 'Gaps in recordings of sessions that continued.'),
     recorderLosses: labelled(
       'tailcast_recorder_lost_total',
-      'Recorders lost during a session, by recording mode.',
+      'Recorders lost during a session, by recording mode: failClosed (enforceRecorder) or failOpen.',
       'mode',
     ),
     outputHeldUp: labelled(
       'tailcast_output_held_up_total',
-      'Sessions in which the API server waited, by exceeded limit.',
+      'Sessions in which the API server waited, by exceeded limit: session, userMemory or userDisk.',
       'limit',
       ['session', 'userMemory', 'userDisk'],
     ),
@@ -126,7 +127,7 @@ function createFailureCounters({ labelled }: MetricMakers) {
     ),
     apiEventFailures: labelled(
       'tailcast_api_event_failures_total',
-      'API request events that no recorder accepted, by recording mode.',
+      'API request events that no recorder accepted, by recording mode: failClosed (enforceRecorder) or failOpen.',
       'mode',
       ['failOpen', 'failClosed'],
     ),
@@ -153,7 +154,7 @@ function createLateMetrics({ labelled, gauge }: MetricMakers) {
     ),
     lateBytes: labelled(
       'tailcast_late_bytes_total',
-      'Bytes of late deliveries, by outcome.',
+      'Bytes of late deliveries, by outcome: delivered or dropped.',
       'outcome',
       outcomes,
     ),
@@ -168,7 +169,8 @@ function createLateMetrics({ labelled, gauge }: MetricMakers) {
     ),
     journalRefusals: labelled(
       'tailcast_journal_refusals_total',
-      'Times that the journal could not store output, by reason. The session then waits for the recorder.',
+      'Times that the journal could not store output, by reason: disk error, or the share of the user is used. The ' +
+        'session then waits for the recorder.',
       'reason',
       ['room', 'disk'],
     ),
@@ -180,7 +182,7 @@ function createRequestMetrics(registry: Registry, makers: MetricMakers) {
   const cells = new Float64Array(PROTOCOLS.length * STATUS_CELLS);
   const total = new Counter({
     name: 'tailcast_requests_total',
-    help: 'Completed requests, by protocol and HTTP status (499: the client disconnected first).',
+    help: 'Completed requests, by protocol (h1, h2, upgrade) and HTTP status (499: the client disconnected first).',
     labelNames: ['protocol', 'code'],
     registers,
     collect: () => {
@@ -209,7 +211,7 @@ function createRequestMetrics(registry: Registry, makers: MetricMakers) {
   makers.gauge('tailcast_requests_in_flight', 'Requests in flight, including sessions.', () => inFlight);
   const transferred = new Counter({
     name: 'tailcast_body_bytes_total',
-    help: 'Relayed body bytes, by direction.',
+    help: 'Relayed body bytes, by direction: request or response.',
     labelNames: ['direction'],
     registers,
     collect: () => {

@@ -39,12 +39,12 @@ export function createOperatorMetrics(options: { readonly processMetrics?: boole
     ...deployed,
     reconciles: labelled(
       'tailcast_operator_reconciles_total',
-      'Reconciliations of a resource, by outcome.',
+      'Reconciliations of a resource, by outcome: done or failed.',
       'outcome',
     ),
     keysCreated: labelled(
       'tailcast_operator_auth_keys_created_total',
-      'Created auth keys, by reason.',
+      'Created auth keys, by reason: new, or old key expired, spent, with other tags, or rejected (requested).',
       'reason',
     ),
     devicesDeleted: counter('tailcast_operator_devices_deleted_total', 'Nodes removed from the tailnet.'),

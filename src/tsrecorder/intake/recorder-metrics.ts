@@ -66,7 +66,7 @@ function createUploadMetrics({ counter, labelled, histogram }: MetricMakers) {
     ),
     uploadsFailed: labelled(
       'tailcast_recorder_uploads_failed_total',
-      'Uploads that the recorder ended with an error.',
+      'Uploads that the recorder ended with an error, by error code.',
       'code',
       ['STORE_FAILED', 'STORE_FULL', 'UPLOAD_MALFORMED', 'UPLOAD_TOO_LARGE', 'UPLOAD_CONFLICT'],
     ),
@@ -92,7 +92,7 @@ function createUploadMetrics({ counter, labelled, histogram }: MetricMakers) {
 function createConnectionGauge(registry: Registry): Gauge<'listener'> {
   const gauge = new Gauge({
     name: 'tailcast_recorder_connections',
-    help: 'Open connections, by listener. Viewers use the listener of uploads, unless readListen is set.',
+    help: 'Open connections, by listener: upload or read. Viewers use upload, unless readListen is set.',
     labelNames: ['listener'],
     registers: [registry],
   });
@@ -122,7 +122,7 @@ function createStoreMetrics({ counter, labelled, gauge }: MetricMakers) {
     ),
     removed: labelled(
       'tailcast_recorder_removed_total',
-      'Recordings that the retention policy removed, by reason.',
+      'Recordings that retention removed, by reason: age, or at the size limit unverified or quota (verified).',
       'reason',
       ['age', 'quota', 'unverified'],
     ),
@@ -160,7 +160,7 @@ function createStoreMetrics({ counter, labelled, gauge }: MetricMakers) {
 function createRecordingCounter(registry: Registry): Counter<'state' | 'result'> {
   const counter = new Counter({
     name: 'tailcast_recorder_recordings_total',
-    help: 'Finished recordings, by state and result (exit 0, exit nonzero, …).',
+    help: 'Finished recordings, by state (completed, interrupted, violated) and result (exit 0, exit nonzero, …).',
     labelNames: ['state', 'result'],
     registers: [registry],
   });

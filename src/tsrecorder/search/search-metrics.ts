@@ -70,7 +70,7 @@ export function createSearchMetrics(registry: Registry = new Registry()) {
   );
   const seconds = new Histogram({
     name: 'tailcast_search_query_seconds',
-    help: 'Time of search queries including their waiting time, by kind.',
+    help: 'Time of search queries, including their wait, by kind: find, within (one recording), list or facets.',
     labelNames: ['kind'],
     buckets: BUCKETS,
     registers,
@@ -101,7 +101,7 @@ export function createSearchMetrics(registry: Registry = new Registry()) {
 function createIndexerCounters(counter: (name: string, help: string) => Counter) {
   const dropped = counter(
     'tailcast_search_queue_dropped_total',
-    'Changes that exceeded the queue of the search index. A comparison finds them.',
+    'Changes dropped because the queue of the search index was full. The hourly comparison with the store finds them.',
   );
   const failures = counter(
     'tailcast_search_index_failures_total',

@@ -22,7 +22,7 @@ export function createAlertMetrics(registry: Registry, status: () => AlertStatus
   );
   gauge(
     'tailcast_recorder_rules_slow',
-    'Rules that were disabled for a session, because their pattern was too slow.',
+    'Rules that were disabled for at least one session since the start, because their pattern was too slow.',
     () => status().slowRules,
   );
   return {
@@ -34,8 +34,8 @@ export function createAlertMetrics(registry: Registry, status: () => AlertStatus
     ),
     alerts: labelled(
       'tailcast_recorder_alerts_total',
-      'Alerts, by outcome: created, delivered, delivered by another recorder, given up (too old, too many, no ' +
-        'webhook), withheld (the viewer lost access).',
+      'Alerts, by outcome: made (created), delivered, elsewhere (delivered by another recorder), givenUp (too old, ' +
+        'too many, no webhook), withheld (the viewer lost access).',
       'outcome',
       ['made', 'delivered', 'elsewhere', 'givenUp', 'withheld'],
     ),
