@@ -171,6 +171,8 @@ export class RequestStore {
       const patch = { kind: 'merge', body: { status: statusWith(record, seal.seal(uid, record)) } } as const;
       const status = { name, subresource: 'status' } as const;
       await this.#call(signal, (limit) => client.patch(ACCESS_REQUEST, status, patch, limit));
+      // a patch that changes nothing causes no watch event
+      this.#put(name, uid, record);
       const old = this.#originals.get(id);
       if (old === undefined) return;
       await this.#call(signal, (limit) => client.remove(ACCESS_REQUEST, { name: id }, { uid: old }, limit));
