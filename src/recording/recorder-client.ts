@@ -103,9 +103,7 @@ export function createRecorderClient(deps: RecorderClientDeps) {
   });
   const closing = new AbortController();
   const context: Context = {
-    dial: deps.dial,
-    nowMs: deps.nowMs,
-    log: deps.log,
+    ...deps,
     upgrades: new BoundedMap(MAX_KNOWN_UPGRADES),
     limits,
     candidates,

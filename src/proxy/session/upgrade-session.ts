@@ -114,10 +114,7 @@ async function run(
     ...(recording === undefined ? {} : { recorder: recording.upload.address }),
   });
   const relay = startRelay({
-    client: live.client,
-    upstream: live.upstream,
-    clientHead: live.clientHead,
-    upstreamHead: live.upstreamHead,
+    ...live,
     insert: recording?.insert,
     tap: live.carried.tap,
     mayReadAhead: recording === undefined ? undefined : () => recording.session.acceptsMore,

@@ -80,18 +80,14 @@ export class Ingest {
   #closing = false;
 
   constructor(options: IngestOptions) {
-    const { group, limits, log, meter, spoolDirectory } = options;
+    const { group, limits, log, spoolDirectory } = options;
     const syncEntries = createDirectorySync();
     this.#options = options;
     this.#unreadable = new UnreadableSpools({ ...options, recover: (key) => this.#recoverSpool(key) });
     this.#deps = {
-      spoolDirectory,
-      group,
-      limits,
+      ...options,
       longLines: { counter: createKeyedCounter(), maxBytes: limits.maxLongLineBytes },
-      meter,
       syncEntries: () => syncEntries(spoolDirectory),
-      issueTime: options.issueTime,
       isFull: () => group.waitingBytes >= limits.maxTotalPendingBytes,
       onStarted(key, { nodeName, address, protocol }) {
         log.info({ recording: recordingId(key), uploader: nodeName, address, protocol }, 'recording started');
