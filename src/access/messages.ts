@@ -82,6 +82,11 @@ export function unavailable(detail: string, cause?: unknown): TailcastError {
   return new TailcastError('ACCESS_REQUEST_UNAVAILABLE', detail, { cause });
 }
 
+/** True if the API server certainly did not execute the call that caused this error. */
+export function isRefusal(error: unknown): boolean {
+  return error instanceof Error && error.cause instanceof KubeRefusal && error.cause.status < 500;
+}
+
 /** Returns a sentence with the remedy for a failure, if the remedy is known. */
 export function problemOf(error: unknown): string | undefined {
   if (!(error instanceof KubeRefusal)) return undefined;

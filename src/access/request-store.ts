@@ -95,11 +95,15 @@ export class RequestStore {
   }
 
   /**
-   * Creates an AccessRequest object. Writes the signed record into the object only after `evidence` has resolved, so
-   * that no gateway uses the record earlier.
-   * @throws TailcastError `ACCESS_REQUEST_UNAVAILABLE`, and errors of `evidence`
+   * Creates an AccessRequest object. Writes the signed record into the object only after the evidence is stored, so
+   * that no gateway uses the record earlier. If this write fails, the object is removed and the evidence canceled.
+   * @throws TailcastError `ACCESS_REQUEST_UNAVAILABLE`, and errors of `evidence.store`
    */
-  async create(record: AccessRecord, evidence: () => Promise<void>, signal: AbortSignal): Promise<void> {
+  async create(
+    record: AccessRecord,
+    evidence: { readonly store: () => Promise<void>; readonly cancel: () => Promise<unknown> },
+    signal: AbortSignal,
+  ): Promise<void> {
     const { client } = this.#deps;
     if (this.#known.size >= MAX_REQUESTS) throw unavailable(`there are ${MAX_REQUESTS} access requests`);
     if (JSON.stringify(record).length > MAX_NEW_RECORD)
@@ -108,13 +112,20 @@ export class RequestStore {
       client.create(ACCESS_REQUEST, newObject(record), limit),
     );
     const { uid = '', resourceVersion = '' } = created.metadata;
+    let isRecorded = false;
     try {
-      await evidence();
+      await evidence.store();
+      isRecorded = true;
       if (!(await this.replace({ uid, version: resourceVersion }, record, signal)))
         throw new TailcastError('ACCESS_REQUEST_CONFLICT', record.id);
     } catch (error) {
-      const removed = client.remove(ACCESS_REQUEST, { name: record.id }, { uid }, this.#deps.signal);
-      void removed.catch(() => undefined);
+      const isRemoved = await this.#call(this.#deps.signal, (limit) =>
+        client.remove(ACCESS_REQUEST, { name: record.id }, { uid }, limit),
+      ).then(
+        () => true,
+        () => false,
+      );
+      if (isRecorded && isRemoved) await evidence.cancel();
       throw error;
     }
     this.#removeOld();
@@ -133,8 +144,9 @@ export class RequestStore {
     try {
       await this.#call(signal, (limit) => client.patch(ACCESS_REQUEST, reference, patch, limit));
     } catch (error) {
-      if (error instanceof TailcastError && error.cause instanceof KubeRefusal && error.cause.conflict)
-        return false;
+      const { cause } = error instanceof TailcastError ? error : {};
+      // another gateway may also have moved the record to another object
+      if (cause instanceof KubeRefusal && (cause.conflict || cause.status === 404)) return false;
       throw error;
     }
     this.#put(record.id, uid, record);

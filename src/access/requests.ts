@@ -5,13 +5,22 @@
  */
 import { callAfter } from '../async/deadline.ts';
 import { errorText, TailcastError } from '../errors.ts';
-import { ELEVATION_EXTRA } from '../kube/audit-extras.ts';
 import type { Elevation, Elevations, Petition, Petitioner } from '../proxy/gate/elevation.ts';
 import type { AccessRule } from '../tailnet/access-rules.ts';
 import type { Identity } from '../tailnet/identity.ts';
 import { decided } from './decided.ts';
+import { elevationOf } from './granted.ts';
 import { Expiries, SKEW_MS } from './expiries.ts';
-import { blocked, checkReason, describeRequest, ended, flagsOf, pending, accessRefused } from './messages.ts';
+import {
+  blocked,
+  checkReason,
+  describeRequest,
+  ended,
+  flagsOf,
+  isRefusal,
+  pending,
+  accessRefused,
+} from './messages.ts';
 import {
   isRequester,
   mayBeSamePerson,
@@ -38,12 +47,21 @@ import {
   grantingRuleOf,
   rulesFor,
   stateAt,
-  validApprovals,
 } from './rules.ts';
 
 /** A step of an access request. It is stored as evidence at the recorder, and used for notifications. */
 export interface AccessStep {
-  readonly step: 'requested' | 'granted' | 'approved' | 'denied' | 'revoked' | 'expired';
+  readonly step:
+    | 'requested'
+    | 'granted'
+    | 'approved'
+    | 'denied'
+    | 'revoked'
+    | 'expired'
+    /** A stored approval did not take effect. */
+    | 'approvalFailed'
+    /** A stored request, or its grant, did not take effect. */
+    | 'requestFailed';
   readonly record: AccessRecord;
   /** The caller who caused the step. For an expiry, this is the requester. */
   readonly by: Person;
@@ -199,22 +217,35 @@ export class AccessRequests implements Elevations {
     const tags = identity.kind === 'tagged' ? identity.tags : [];
     const atMs = this.#deps.unixMs();
     const about = { verdict, by: personOf(identity), tags, atMs, reason: checkReason(reason) };
+    const { by } = about;
+    let known: AccessRecord | undefined;
     let isRecorded = false;
-    for (let attempt = 1; attempt <= MAX_ATTEMPTS; attempt += 1) {
-      const { record, ...object } = await this.#store.read(id, signal);
-      const decision: AccessDecision = { ...about, groups: groupsIn(record.cluster) };
-      const next = decided(record, decision, this.#deps.unixMs(), this.#store.all);
-      // an approval fails if its evidence cannot be stored; a denial or revocation always takes effect
-      if (verdict === 'approved' && !isRecorded)
-        await this.#record({ step: verdict, record: next, by: decision.by });
-      isRecorded = true;
-      if (!(await this.#store.replace(object, next, signal))) continue;
-      if (verdict !== 'approved') await this.#recordLater({ step: verdict, record: next, by: decision.by });
-      else if (next.state === 'granted')
-        await this.#recordLater({ step: 'granted', record: next, by: decision.by });
-      return next;
+    let isWriting = false;
+    try {
+      for (let attempt = 1; attempt <= MAX_ATTEMPTS; attempt += 1) {
+        const { record, ...object } = await this.#store.read(id, signal);
+        known = record;
+        const decision: AccessDecision = { ...about, groups: groupsIn(record.cluster) };
+        const next = decided(record, decision, this.#deps.unixMs(), this.#store.all);
+        // an approval fails if its evidence cannot be stored; a denial or revocation always takes effect
+        if (verdict === 'approved' && !isRecorded) await this.#record({ step: verdict, record: next, by });
+        isRecorded = true;
+        isWriting = true;
+        const isStored = await this.#store.replace(object, next, signal);
+        isWriting = false;
+        if (!isStored) continue;
+        if (verdict !== 'approved') await this.#recordLater({ step: verdict, record: next, by });
+        else if (next.state === 'granted') await this.#recordLater({ step: 'granted', record: next, by });
+        return next;
+      }
+      throw new TailcastError('ACCESS_REQUEST_CONFLICT', id);
+    } catch (error) {
+      // without a clear refusal, the API server may have stored the approval
+      const isFailed = isRecorded && (!isWriting || isRefusal(error));
+      if (verdict === 'approved' && isFailed && known !== undefined)
+        await this.#recordLater({ step: 'approvalFailed', record: known, by });
+      throw error;
     }
-    throw new TailcastError('ACCESS_REQUEST_CONFLICT', id);
   }
 
   /**
@@ -350,9 +381,12 @@ export class AccessRequests implements Elevations {
     const record = { ...this.#recordFor(wanted, rule), call };
     const step = record.state === 'granted' ? 'granted' : 'requested';
     this.#unstored.add(record);
-    await this.#store
-      .create(record, () => this.#record({ step, record, by: record.requester }), signal)
-      .finally(() => this.#unstored.delete(record));
+    const by = record.requester;
+    const evidence = {
+      store: () => this.#record({ step, record, by }),
+      cancel: () => this.#recordLater({ step: 'requestFailed', record, by }),
+    };
+    await this.#store.create(record, evidence, signal).finally(() => this.#unstored.delete(record));
     return record;
   }
 
@@ -447,27 +481,4 @@ export function mayDecideAbout(
   const tags = identity.kind === 'tagged' ? identity.tags : [];
   const decider = { by: personOf(identity), groups: groupsIn(cluster), tags };
   return approvers !== null && mayDecide(approvers, requester, decider);
-}
-
-function elevationOf(petition: Petition, record: AccessRecord, rule: AccessRule): Elevation {
-  const { own, ask } = petition;
-  const { id, requester, expiresMs } = record;
-  const approvers = (rule.approvers === undefined ? [] : validApprovals(record, rule.approvers)).map(
-    ({ by }) => by.name,
-  );
-  const extra = [
-    ...own.extra,
-    [ELEVATION_EXTRA.request, id] as const,
-    [ELEVATION_EXTRA.requester, requester.name] as const,
-    ...approvers.map((name) => [ELEVATION_EXTRA.approver, name] as const),
-  ];
-  const by = approvers.length === 0 ? '' : `, approved by ${approvers.join(', ')}`;
-  return {
-    id,
-    petition,
-    target: { user: ask.user ?? own.user, groups: ask.writes ? own.groups : petition.groups, extra },
-    approvers,
-    enforceRecorder: rule.enforceRecorder,
-    warning: `access to ${describeAsk(ask)} until ${new Date(expiresMs).toISOString()} (request ${id}${by})`,
-  };
 }

@@ -130,29 +130,38 @@ async function* readEvents(
 }
 
 function resultOf(times: {
+  readonly failed: string;
   readonly granted: string;
   readonly denied: string;
   readonly revoked: string;
   readonly isOver: boolean;
 }): string {
+  if (times.failed !== '') return 'failed';
   if (times.revoked !== '') return 'revoked';
   if (times.denied !== '') return 'denied';
   if (times.isOver) return 'expired';
   return times.granted === '' ? 'pending' : 'granted';
 }
 
+/** Returns the steps without a grant that did not take effect. */
+function effective(steps: readonly z.infer<typeof STEP>[]): readonly z.infer<typeof STEP>[] {
+  const isFailed = steps.some(({ event }) => event.access.step === 'requestFailed');
+  return isFailed ? steps.filter(({ event }) => event.access.step !== 'granted') : steps;
+}
+
 function rowOf(request: string, steps: readonly z.infer<typeof STEP>[], use: Use | undefined, nowMs: number) {
-  const sorted = steps.toSorted((left, right) => left.event.timestamp - right.event.timestamp);
+  const sorted = effective(steps).toSorted((left, right) => left.event.timestamp - right.event.timestamp);
   const timeOf = (...names: readonly string[]): string => {
     const step = sorted.find(({ event }) => names.includes(event.access.step));
     return step === undefined ? '' : new Date(step.event.timestamp * 1000).toISOString();
   };
   const access = sorted.at(-1)?.event.access;
   if (access === undefined) throw new TailcastError('INTERNAL', 'a request without a step');
+  const failed = timeOf('requestFailed');
   const granted = timeOf('granted');
   const [denied, revoked] = [timeOf('denied'), timeOf('revoked')];
   const isOver = Date.parse(access.expires) <= nowMs;
-  const result = resultOf({ granted, denied, revoked, isOver });
+  const result = resultOf({ failed, granted, denied, revoked, isOver });
   const { calls = 0, sessions = 0, isVerified: isUseVerified = true } = use ?? {};
   const isVerified = isUseVerified && sorted.every(({ trust }) => trust === 'verified');
   const named = [
@@ -167,7 +176,7 @@ function rowOf(request: string, steps: readonly z.infer<typeof STEP>[], use: Use
     namespaces: access.namespaces.join(' '),
     reason: access.reason,
     call: access.call,
-    requested: timeOf('requested', 'granted'),
+    requested: timeOf('requested', 'granted', 'requestFailed'),
     result,
     approvers: access.approvers.join(' '),
     granted,

@@ -29,6 +29,7 @@ const STEP = {
 async function run(
   uses: readonly string[],
   skipped?: readonly string[],
+  more: readonly string[] = [],
 ): Promise<{ readonly code: number; readonly out: string; readonly err: string }> {
   const server = createServer((request, response) => {
     const isStep = request.url?.includes('tailcast-access-request');
@@ -43,6 +44,15 @@ async function run(
             },
             trust: 'verified',
           },
+          ...more.map((step) => ({
+            event: {
+              type: 'tailcast-access-request',
+              timestamp: SECONDS,
+              source: { node: 'g' },
+              access: { ...STEP, step },
+            },
+            trust: 'verified',
+          })),
           // anyone with write access to the store can add events with any content
           ...[9e15, -9e15, 0.5].map((timestamp) => ({
             event: { type: 'tailcast-access-request', timestamp, source: { node: 'g' }, access: STEP },
@@ -88,4 +98,12 @@ it('a report is unverified and incomplete if the recorder skips a batch of event
   expect(JSON.parse(out)).toMatchObject({ skipped: ['2026-01-31T00:00:01Z_aa'] });
   expect(err).toContain('the report is incomplete. The recorder could not read: 2026-01-31T00:00:01Z_aa');
   expect(code).toBe(1);
+});
+
+it('a report shows a grant that did not take effect as failed', async () => {
+  expect(rowIn((await run([], undefined, ['requestFailed'])).out)).toMatchObject({
+    result: 'failed',
+    granted: '',
+    unused: false,
+  });
 });

@@ -14,7 +14,16 @@ const MAX_AHEAD_SECONDS = 86_400;
 
 /** Schema of a notice in the journal. */
 export const ACCESS_NOTICE = z.object({
-  step: z.enum(['requested', 'granted', 'approved', 'denied', 'revoked', 'expired']),
+  step: z.enum([
+    'requested',
+    'granted',
+    'approved',
+    'denied',
+    'revoked',
+    'expired',
+    'approvalFailed',
+    'requestFailed',
+  ]),
   request: z.string().regex(/^[a-z0-9]{10}$/),
   requester: text,
   /** Tailnet node of the requester. */

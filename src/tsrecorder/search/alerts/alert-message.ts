@@ -97,6 +97,8 @@ const TITLES: Readonly<Record<AccessNotice['step'], string>> = {
   denied: 'Access is denied',
   revoked: 'Access is revoked',
   expired: 'Access request has expired',
+  approvalFailed: 'An approval has no effect',
+  requestFailed: 'Access request has failed',
 };
 
 function accessMessage(notice: AccessNotice, { player }: AlertWebhookView): Content {
@@ -120,7 +122,7 @@ function accessMessage(notice: AccessNotice, { player }: AlertWebhookView): Cont
         ['Until', step === 'granted' ? notice.expires : ''],
         ['Approvals needed', notice.approvalsMissing === 0 || isOver ? '' : String(notice.approvalsMissing)],
         ['Approved by', notice.approvers.join(', ')],
-        ['By', step === 'denied' || step === 'revoked' ? notice.by : ''],
+        ['By', step === 'denied' || step === 'revoked' || step === 'approvalFailed' ? notice.by : ''],
         ['Comment', notice.comment],
         ['Request', request],
       ],
