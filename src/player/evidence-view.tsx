@@ -126,10 +126,17 @@ function Found({
       </dl>
       <Related title="Same user, within a day" recordings={related.caller} zone={zone} />
       <Related title="Same pod, within a day" recordings={related.pod} zone={zone} />
-      <Events title="Viewers of this recording" events={accesses} zone={zone} describe={describeAccess} />
+      <Events
+        title="Viewers of this recording"
+        events={accesses}
+        isIncomplete={found.accessesIncomplete}
+        zone={zone}
+        describe={describeAccess}
+      />
       <Events
         title="API requests of the same user during the session"
         events={events}
+        isIncomplete={found.eventsIncomplete}
         zone={zone}
         describe={describeEvent}
       />
@@ -234,17 +241,22 @@ function Distrust({ of }: { readonly of: Partial<Trust> }): JSX.Element | null {
 function Events({
   title,
   events,
+  isIncomplete = false,
   zone,
   describe,
 }: {
   readonly title: string;
   readonly events: readonly StoredEvent[] | undefined;
+  readonly isIncomplete?: boolean | undefined;
   readonly zone: Zone;
   readonly describe: (event: StoredEvent['event']) => string;
 }): JSX.Element | null {
-  if (events === undefined || events.length === 0) return null;
+  if (events === undefined || (events.length === 0 && !isIncomplete)) return null;
   return (
     <Fold title={title} count={events.length}>
+      {isIncomplete ? (
+        <li class="problem">This list is incomplete: older or unread events are missing.</li>
+      ) : null}
       {events.map(({ event, ...trust }, index) => (
         <li key={index}>
           {wallText(new Date(event.timestamp * 1000), zone)} {describe(event)}

@@ -20,7 +20,11 @@ export interface Evidence {
   readonly parts: number;
   readonly related: { readonly caller: readonly ListedRecording[]; readonly pod: readonly ListedRecording[] };
   readonly accesses?: readonly StoredEvent[];
+  /** True if the list may lack accesses. */
+  readonly accessesIncomplete?: boolean;
   readonly events?: readonly StoredEvent[];
+  /** True if the list may lack events. */
+  readonly eventsIncomplete?: boolean;
 }
 
 interface SessionFacts {
@@ -64,7 +68,7 @@ export async function readEvidence(ask: Ask, id: string, signal: AbortSignal): P
 
 function decodeEvidence(body: unknown): Evidence | undefined {
   if (!isRecord(body) || !isChecked(body['evidence']) || !isRecord(body['related'])) return undefined;
-  const { evidence, session, related, accesses, events } = body;
+  const { evidence, session, related, accesses, accessesIncomplete, events, eventsIncomplete } = body;
   const { signedBy, ...checked } = evidence;
   return {
     evidence: { ...checked, ...(isSigner(signedBy) ? { signedBy } : {}) },
@@ -77,7 +81,9 @@ function decodeEvidence(body: unknown): Evidence | undefined {
       pod: listOf(related['pod'], isRecording),
     },
     ...(accesses === undefined ? {} : { accesses: listOf(accesses, isStoredEvent) }),
+    ...(accessesIncomplete === true ? { accessesIncomplete } : {}),
     ...(events === undefined ? {} : { events: listOf(events, isStoredEvent) }),
+    ...(eventsIncomplete === true ? { eventsIncomplete } : {}),
   };
 }
 

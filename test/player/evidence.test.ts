@@ -26,6 +26,8 @@ async function read(changed: object): Promise<Evidence> {
 
 it('valid evidence is read unchanged', async () => {
   expect(await read({})).toEqual(BODY);
+  const incomplete = { accessesIncomplete: true, eventsIncomplete: true };
+  expect(await read(incomplete)).toEqual({ ...BODY, ...incomplete });
 });
 
 it.each([

@@ -50,15 +50,31 @@ export interface EventPage {
   readonly skipped: readonly string[];
 }
 
+/** The newest events that match a query. */
+export interface NewestEvents {
+  /** Events as in an {@link EventPage}. */
+  readonly events: readonly string[];
+  /** True if further events match, or if batches were not read. */
+  readonly isPartial: boolean;
+}
+
 /** Search for events in stored and pending batches. */
 export type EventSearch = ReturnType<typeof createEventSearch>;
 
 /**
- * Limits for one page: maximum number of batches that are read, and maximum total size of these batches. A page that
- * reaches a limit ends with a cursor.
+ * Limits of one search. They apply to batches with a trusted signature, and separately to all other batches, because
+ * anyone with write access to the store can add many batches.
  */
-const MAX_SCANNED = 200;
-const MAX_SCANNED_BYTES = 64 * 1024 ** 2;
+interface ScanLimits {
+  readonly batches: number;
+  readonly bytes: number;
+  readonly ms: number;
+}
+
+/** Limits for one page. A page that reaches a limit ends with a cursor. */
+const PAGE_LIMITS: ScanLimits = { batches: 200, bytes: 64 * 1024 ** 2, ms: Infinity };
+/** Limits for {@link EventSearch.newest}, which returns a single page. The viewer waits for the result. */
+const NEWEST_LIMITS: ScanLimits = { batches: 20_000, bytes: 512 * 1024 ** 2, ms: 3_000 };
 /**
  * Maximum number of batches of a day. A day with more batches is skipped. A recorder writes at most a few thousand
  * batches per day.
@@ -68,10 +84,27 @@ const MAX_LISTED = 100_000;
 const LINES_PER_TURN = 100;
 const DAY_MS = 86_400_000;
 /** Default and maximum length of the time range, in days. */
-const DEFAULT_DAYS = 31;
+export const DEFAULT_DAYS = 31;
 const MAX_DAYS = 400;
 /** Maximum duration of a batch, in nanoseconds. */
 const LONGEST_BATCH_NS = 120_000_000_000n;
+
+interface EventSource {
+  readonly store: DocumentStore;
+  readonly batches: Pick<EventBatches, 'waiting'>;
+  readonly trusted: ReadonlyMap<string, PublicKey>;
+  readonly nowMs: () => number;
+  readonly monotonicMs: () => number;
+}
+
+/** An event, or the end of a search that reached a limit. */
+interface Scanned {
+  /** Undefined at the end of the search. */
+  readonly event: string | undefined;
+  /** True if a trusted recorder signed the event, or if it is in the spool of this recorder. */
+  readonly isTrusted: boolean;
+  readonly cursor: string;
+}
 
 /**
  * Creates the search.
@@ -79,6 +112,7 @@ const LONGEST_BATCH_NS = 120_000_000_000n;
  * @param trusted public keys of the trusted recorders, with key ids as map keys
  * @param nowMs returns milliseconds since the epoch
  * @param onOversized called with the name of each batch or day that is skipped
+ * @param monotonicMs returns the time of a monotonic clock, in milliseconds
  */
 export function createEventSearch(
   store: DocumentStore,
@@ -86,76 +120,139 @@ export function createEventSearch(
   trusted: ReadonlyMap<string, PublicKey>,
   nowMs: () => number,
   onOversized: (name: string) => void,
+  monotonicMs: () => number = () => performance.now(),
 ) {
-  /** Returns the names of batches, newest first. Each day is listed on demand. */
-  async function* namesOf(
-    query: EventQuery,
-    waiting: ReadonlyMap<string, ReadWaiting>,
-    skip: (name: string) => void,
-  ): AsyncGenerator<string> {
-    const to = query.to === undefined ? nowMs() + DAY_MS : Number(query.to / 1_000_000n);
-    const from =
-      query.from === undefined ? to - DEFAULT_DAYS * DAY_MS : Number(query.from / 1_000_000n) - DAY_MS;
-    for (let day = to; day > Math.max(from, to - MAX_DAYS * DAY_MS); day -= DAY_MS) {
-      const prefix = batchPrefix(new Date(day).toISOString().slice(0, 10));
-      const unstored = [...waiting.keys()].filter((name) => name.startsWith(prefix));
-      const stored = await listLimited(store, prefix, MAX_LISTED);
-      if (stored === OVERSIZED) skip(prefix);
-      yield* [...new Set([...(stored === OVERSIZED ? [] : stored), ...unstored])]
-        .filter((name) => isInRange(name, query))
-        .toSorted()
-        .toReversed();
-    }
-  }
-
-  async function readText(
-    name: string,
-    readWaiting: ReadWaiting | undefined,
-  ): Promise<{ readonly text: string; readonly trust?: Trust } | undefined> {
-    const waiting = await readWaiting?.();
-    if (waiting !== undefined) return { text: waiting };
-    const content = await readLimited(store, name, MAX_BATCH_BYTES);
-    if (content === OVERSIZED) return undefined;
-    return readBatch(name, content ?? new Uint8Array(), trusted);
-  }
+  const source = { store, batches, trusted, nowMs, monotonicMs };
 
   return {
     /** Finds one page. @throws TailcastError `USAGE` if the cursor is not valid; the reason of `signal` */
     async find(query: EventQuery, signal?: AbortSignal): Promise<EventPage> {
-      const position = parseCursor(query.cursor);
-      const waiting = await batches.waiting();
       const events: string[] = [];
       const skipped: string[] = [];
       const skip = (name: string): void => {
         skipped.push(name);
         onOversized(name);
       };
-      const turns = createLoopTurns(undefined, LINES_PER_TURN);
-      let scanned = 0;
-      let bytes = 0;
-      for await (const name of namesOf(query, waiting, skip)) {
-        signal?.throwIfAborted();
-        if (position !== undefined && name > position.name) continue;
-        if (scanned >= MAX_SCANNED || bytes >= MAX_SCANNED_BYTES)
-          return { events, skipped, next: `${name}#${Number.MAX_SAFE_INTEGER}` };
-        scanned += 1;
-        const batch = await readText(name, waiting.get(name));
-        if (batch === undefined) {
-          bytes += MAX_BATCH_BYTES;
-          skip(name);
-          continue;
-        }
-        const { text, trust } = batch;
-        bytes += text.length;
-        const last = name === position?.name ? Math.min(position.end, text.length) : text.length;
-        for await (const { object, end } of eventsOf(text, last, query, turns)) {
-          if (events.length >= query.limit) return { events, skipped, next: `${name}#${end}` };
-          events.push(trust === undefined ? object.text : withTrust(object, trust));
-        }
+      for await (const { event, cursor } of scan(source, query, PAGE_LIMITS, skip, signal)) {
+        if (event === undefined || events.length >= query.limit) return { events, skipped, next: cursor };
+        events.push(event);
       }
       return { events, skipped };
     },
+
+    /**
+     * Finds the newest events. The limit of the query applies to trusted events, and separately to all other events.
+     * @throws the reason of `signal`
+     */
+    async newest(query: EventQuery, signal?: AbortSignal): Promise<NewestEvents> {
+      const events: string[] = [];
+      const counts = { trusted: 0, others: 0 };
+      let isPartial = false;
+      const skip = (name: string): void => {
+        isPartial = true;
+        onOversized(name);
+      };
+      for await (const { event, isTrusted } of scan(source, query, NEWEST_LIMITS, skip, signal)) {
+        const kind = isTrusted ? 'trusted' : 'others';
+        const isFull = counts[kind] >= query.limit;
+        if (event === undefined || isFull) isPartial = true;
+        if (event === undefined || (isFull && isTrusted)) break;
+        if (isFull) continue;
+        counts[kind] += 1;
+        events.push(event);
+      }
+      return { events, isPartial };
+    },
   };
+}
+
+/** Yields the matching events, newest first. A search that reaches a limit ends with an item without an event. */
+async function* scan(
+  source: EventSource,
+  query: EventQuery,
+  limits: ScanLimits,
+  skip: (name: string) => void,
+  signal: AbortSignal | undefined,
+): AsyncGenerator<Scanned> {
+  const position = parseCursor(query.cursor);
+  const waiting = await source.batches.waiting();
+  const turns = createLoopTurns(undefined, LINES_PER_TURN);
+  const budget = createBudget(limits);
+  for await (const name of namesOf(source, query, waiting, skip)) {
+    signal?.throwIfAborted();
+    if (position !== undefined && name > position.name) continue;
+    if (budget.isOver()) {
+      yield { event: undefined, isTrusted: false, cursor: `${name}#${Number.MAX_SAFE_INTEGER}` };
+      return;
+    }
+    const begin = source.monotonicMs();
+    const batch = await readText(source, name, waiting.get(name));
+    if (batch === undefined) {
+      skip(name);
+      budget.spend(false, MAX_BATCH_BYTES, source.monotonicMs() - begin);
+      continue;
+    }
+    const { text, trust } = batch;
+    const isTrusted = (trust?.trust ?? 'verified') === 'verified';
+    const last = name === position?.name ? Math.min(position.end, text.length) : text.length;
+    for await (const { object, end } of eventsOf(text, last, query, turns))
+      yield { event: withTrust(object, trust), isTrusted, cursor: `${name}#${end}` };
+    budget.spend(isTrusted, text.length, source.monotonicMs() - begin);
+  }
+}
+
+function createBudget(limits: ScanLimits): {
+  isOver(): boolean;
+  spend(isTrusted: boolean, bytes: number, ms: number): void;
+} {
+  const trusted = { batches: 0, bytes: 0, ms: 0 };
+  const others = { batches: 0, bytes: 0, ms: 0 };
+  return {
+    isOver: () =>
+      [trusted, others].some(
+        ({ batches, bytes, ms }) => batches >= limits.batches || bytes >= limits.bytes || ms >= limits.ms,
+      ),
+    spend(isTrusted, bytes, ms) {
+      const use = isTrusted ? trusted : others;
+      use.batches += 1;
+      use.bytes += bytes;
+      use.ms += ms;
+    },
+  };
+}
+
+/** Yields the names of batches, newest first. Each day is listed on demand. */
+async function* namesOf(
+  { store, nowMs }: EventSource,
+  query: EventQuery,
+  waiting: ReadonlyMap<string, ReadWaiting>,
+  skip: (name: string) => void,
+): AsyncGenerator<string> {
+  const to = query.to === undefined ? nowMs() + DAY_MS : Number(query.to / 1_000_000n);
+  const from =
+    query.from === undefined ? to - DEFAULT_DAYS * DAY_MS : Number(query.from / 1_000_000n) - DAY_MS;
+  for (let day = to; day > Math.max(from, to - MAX_DAYS * DAY_MS); day -= DAY_MS) {
+    const prefix = batchPrefix(new Date(day).toISOString().slice(0, 10));
+    const unstored = [...waiting.keys()].filter((name) => name.startsWith(prefix));
+    const stored = await listLimited(store, prefix, MAX_LISTED);
+    if (stored === OVERSIZED) skip(prefix);
+    yield* [...new Set([...(stored === OVERSIZED ? [] : stored), ...unstored])]
+      .filter((name) => isInRange(name, query))
+      .toSorted()
+      .toReversed();
+  }
+}
+
+async function readText(
+  { store, trusted }: EventSource,
+  name: string,
+  readWaiting: ReadWaiting | undefined,
+): Promise<{ readonly text: string; readonly trust?: Trust } | undefined> {
+  const waiting = await readWaiting?.();
+  if (waiting !== undefined) return { text: waiting };
+  const content = await readLimited(store, name, MAX_BATCH_BYTES);
+  if (content === OVERSIZED) return undefined;
+  return readBatch(name, content ?? new Uint8Array(), trusted);
 }
 
 /** Yields the matching events before offset `last`, newest first, and the offset where the line of each event ends. */
@@ -193,8 +290,10 @@ function isInRange(name: string, { from, to }: EventQuery): boolean {
   return (from === undefined || time + LONGEST_BATCH_NS >= from) && (to === undefined || time < to);
 }
 
-/** Adds the trust fields to an event. The trust fields replace fields of the same name. */
-function withTrust(object: JsonObjectText, { trust, trustReason = '' }: Trust): string {
+/** Returns an event with its trust fields, which replace fields of the same name. */
+function withTrust(object: JsonObjectText, of: Trust | undefined): string {
+  if (of === undefined) return object.text;
+  const { trust, trustReason = '' } = of;
   const members = { trust, ...(trust === 'verified' ? {} : { trustReason }) };
   return spliceMembers(
     object,

@@ -3,7 +3,8 @@
  * the recording, and other activity of the user. The signature check runs on request.
  *
  * ```
- * /api/v1/recordings/:id/evidence    {evidence, session?, gaps, gapCount, parts, related, accesses?, events?}; view
+ * /api/v1/recordings/:id/evidence    {evidence, session?, gaps, gapCount, parts, related, accesses?, events?,
+ *                                     accessesIncomplete?, eventsIncomplete?}; view
  * ```
  *
  * Only viewers who may see all recordings get `accesses` and `events`, because these concern other recordings too.
@@ -11,7 +12,7 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { createLimiter } from '../../async/limiter.ts';
 import { TailcastError } from '../../errors.ts';
-import type { EventSearch } from '../events/event-query.ts';
+import { DEFAULT_DAYS, type EventSearch } from '../events/event-query.ts';
 import { describeEvidence } from '../evidence/check-evidence.ts';
 import type { PublicKey } from '../evidence/signing-key.ts';
 import type { Catalog } from '../library/catalog.ts';
@@ -109,24 +110,42 @@ async function findRelated(
   };
 }
 
+/** Stored events. The lists contain the newest events; `true` marks a list that may lack events. */
+interface SharedFacts {
+  readonly accesses: readonly unknown[];
+  readonly accessesIncomplete?: boolean;
+  readonly events: readonly unknown[];
+  readonly eventsIncomplete?: boolean;
+}
+
 /**
  * Finds stored events: accesses to the recording, and API requests that the user of the session sent during the session
  * or within a minute of it.
  */
 async function findEvents(
   { recording }: CatalogEntry,
-  { search, signal }: { readonly search: EventSearch; readonly signal: AbortSignal },
-): Promise<{ readonly accesses: readonly unknown[]; readonly events: readonly unknown[] }> {
+  { search, nowMs, signal }: EvidenceApiOptions & { readonly signal: AbortSignal },
+): Promise<SharedFacts> {
   const start = BigInt(Date.parse(recording.startedAt)) * 1_000_000n;
-  const seconds = Math.min(recording.durationSeconds ?? 0, MAX_SPAN_SECONDS);
+  const isOld = BigInt(Math.floor(nowMs())) * 1_000_000n - start > BigInt(DEFAULT_DAYS) * DAY_NS;
+  const { durationSeconds = 0 } = recording;
+  const seconds = Math.min(durationSeconds, MAX_SPAN_SECONDS);
   const end = start + BigInt(Math.ceil(seconds)) * 1_000_000_000n;
   const { user, tags } = recording.source;
   const who = user ?? tags?.[0];
   const [accesses, events] = await Promise.all([
-    search.find({ type: 'tailcast-recording-access', recording: recording.id, limit: MAX_EVENTS }, signal),
+    search.newest(
+      {
+        type: 'tailcast-recording-access',
+        recording: recording.id,
+        limit: MAX_EVENTS,
+        ...(isOld ? {} : { from: start - AROUND_NS }),
+      },
+      signal,
+    ),
     who === undefined
-      ? { events: [] }
-      : search.find(
+      ? { events: [], isPartial: false }
+      : search.newest(
           {
             type: API_EVENT_TYPE,
             user: who,
@@ -138,5 +157,10 @@ async function findEvents(
         ),
   ]);
   const read = (line: string): unknown => JSON.parse(line);
-  return { accesses: accesses.events.map(read), events: events.events.map(read) };
+  return {
+    accesses: accesses.events.map(read),
+    ...(accesses.isPartial || isOld ? { accessesIncomplete: true } : {}),
+    events: events.events.map(read),
+    ...(events.isPartial || durationSeconds > MAX_SPAN_SECONDS ? { eventsIncomplete: true } : {}),
+  };
 }

@@ -1,4 +1,4 @@
-import { appendFile, mkdtemp, readFile, writeFile } from 'node:fs/promises';
+import { appendFile, mkdir, mkdtemp, readFile, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -17,6 +17,7 @@ interface Answer {
   readonly parts: number;
   readonly related: { readonly caller: readonly { readonly id: string }[] };
   readonly accesses?: readonly { readonly event: { readonly action: string } }[];
+  readonly accessesIncomplete?: boolean;
   readonly events?: readonly unknown[];
 }
 
@@ -122,6 +123,38 @@ describe('the evidence of a recording', () => {
     const found = await evidenceOf(rig, id);
     expect(found.accesses?.map(({ event }) => event.action)).toContain('download');
     expect(found.events).toHaveLength(1);
+  });
+
+  it('contains accesses although anyone else added newer batches and events to the store', async () => {
+    await using rig = await createRig();
+    const id = await record(rig);
+    await rig.get(`/api/v1/recordings/${id}/cast`);
+    const day = new Date(Date.now() + 20 * 3_600_000).toISOString().slice(0, 10);
+    const folder = join(rig.directory, 'events', day);
+    await mkdir(folder, { recursive: true });
+    const forged = { event: { type: 'tailcast-recording-access', recording: id, action: 'forged' } };
+    const timestamp = Math.floor(Date.now() / 1000);
+    const line = `${JSON.stringify({ ...forged, event: { ...forged.event, timestamp } })}\n`;
+    for (let index = 0; index < 201; index += 1) {
+      const name = `${day}T23:59:59.${String(index).padStart(9, '0')}Z_x.ndjson`;
+      await writeFile(join(folder, name), index === 0 ? line.repeat(60) : '{}\n');
+    }
+    const found = await evidenceOf(rig, id);
+    const actions = found.accesses?.map(({ event }) => event.action) ?? [];
+    expect(actions).toContain('download');
+    expect(actions.filter((action) => action === 'forged')).toHaveLength(50);
+    expect(found.accessesIncomplete).toBe(true);
+  });
+
+  it('states that the list of accesses is incomplete only if accesses are missing', async () => {
+    await using rig = await createRig();
+    const id = await record(rig);
+    await rig.get(`/api/v1/recordings/${id}/cast`);
+    expect(await evidenceOf(rig, id)).not.toHaveProperty('accessesIncomplete');
+    for (let count = 0; count < 50; count += 1) await rig.get(`/api/v1/recordings/${id}/cast`);
+    const found = await evidenceOf(rig, id);
+    expect(found.accesses).toHaveLength(50);
+    expect(found.accessesIncomplete).toBe(true);
   });
 
   it('is verified for a limited number of concurrent requests of one viewer', async () => {
