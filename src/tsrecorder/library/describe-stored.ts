@@ -45,15 +45,18 @@ export type Describe = (recording: StoredRecording) => Promise<DescribedPart | u
 export function createDescriber(store: ReadableStore, maxCached: number, trustOf?: TrustOf): Describe {
   const cache = new DescriptionCache(maxCached);
   return async (recording) => {
-    const { key, stat: listed } = recording;
-    const isOpened = listed === undefined && !cache.has(recordingId(key));
+    const { key, hasSidecar, stat: listed } = recording;
+    const id = recordingId(key);
+    const known = listed === undefined ? undefined : cache.get(id, cachedVersion(listed, hasSidecar));
+    if (known !== undefined) return known;
+    const isOpened = listed !== undefined || !cache.has(id);
     // If the cast cannot be opened here, the code below reads it by its name, and handles the errors.
     await using cast = isOpened ? await openObject(store, key, 'cast').catch(() => undefined) : undefined;
-    const stat = listed ?? cast?.stat ?? (await store.stat(key, 'cast'));
+    const stat = cast?.stat ?? (await store.stat(key, 'cast'));
     if (stat === undefined) return undefined;
     const { identity } = stat;
-    const of = `${versionOf(stat, recording.hasSidecar)} ${identity}`;
-    const cached = cache.get(recordingId(key), of);
+    const of = cachedVersion(stat, hasSidecar);
+    const cached = cache.get(id, of);
     if (cached !== undefined) return cached;
     const read: ReadCast = (range) => cast?.read(range) ?? store.read(key, 'cast', range);
     const found = await describeOrDamaged(store, read, { ...recording, stat }, trustOf);
@@ -61,7 +64,7 @@ export function createDescriber(store: ReadableStore, maxCached: number, trustOf
     const { entry } = found.described;
     const described =
       identity === undefined ? found.described : { ...found.described, entry: { ...entry, identity } };
-    cache.set(recordingId(key), of, described);
+    cache.set(id, of, described);
     return described;
   };
 }
@@ -152,8 +155,14 @@ export function listedVersion({ stat, hasSidecar }: StoredRecording): string | u
   return stat === undefined ? undefined : versionOf(stat, hasSidecar);
 }
 
-function versionOf({ bytes, modifiedAtMs }: ObjectStat, hasSidecar: boolean): string {
-  return `${bytes.toString(36)}-${Math.floor(modifiedAtMs).toString(36)}${hasSidecar ? 's' : ''}`;
+/** Returns a version that also identifies the content, if the store does. */
+function cachedVersion(stat: ObjectStat, hasSidecar: boolean): string {
+  return `${versionOf(stat, hasSidecar)} ${stat.identity}`;
+}
+
+/** Returns the version of a cast. Uses the size in the store: lists do not contain the size of an archive. */
+function versionOf({ bytes, storedBytes = bytes, modifiedAtMs }: ObjectStat, hasSidecar: boolean): string {
+  return `${storedBytes.toString(36)}-${Math.floor(modifiedAtMs).toString(36)}${hasSidecar ? 's' : ''}`;
 }
 
 function isUnknown(error: unknown): boolean {

@@ -1,7 +1,7 @@
 /**
  * Stores casts and notes as archives, and returns their original content. Only this module opens archives. All other
- * modules read uncompressed bytes by offset. All sizes are uncompressed sizes, except `ObjectStat.storedBytes` and
- * `StoredRecording.bytes`.
+ * modules read uncompressed bytes by offset. All sizes are uncompressed sizes, except `ObjectStat.storedBytes` and the
+ * sizes of a list.
  *
  * An archive has the same name as its original. The first bytes of an archive identify it
  * (`wire/archive/seek-table.ts`, ADR 16). Recordings in all formats are therefore readable, and recorders with
@@ -28,7 +28,6 @@ import {
 import { removeFile, writeAll } from '../files/durable-files.ts';
 import { readFileRange, type ByteRange } from '../files/file-range.ts';
 import { recordingId, type RecordingKey } from './key.ts';
-import { createPlainListing } from './plain-listing.ts';
 import type { ArchiveCipher, SealKeys } from './seal-keys.ts';
 import {
   isSameObject,
@@ -50,9 +49,9 @@ export type ArchiveFormat = 'plain' | 'zstd' | 'sealed';
  */
 const TAIL_BYTES = 64 * 1024;
 /** Maximum number of cached frame positions of all recordings. */
-const MAX_CACHED_FRAMES = 500_000;
-/** Maximum number of recordings with a cached format. */
-const MAX_CACHED = 50_000;
+const MAX_CACHED_FRAMES = 100_000;
+/** Maximum number of objects with a cached format, about 700 bytes each. */
+const MAX_CACHED = 10_000;
 
 const compress = promisify(zstdCompress);
 const decompress = promisify(zstdDecompress);
@@ -86,11 +85,7 @@ export function createArchiveStore(
   if (format === 'sealed' && keys === undefined) {
     throw new TailcastError('CONFIG_INVALID', 'archive: sealed needs keys to seal with (--seal-keys)');
   }
-  const listing = createPlainListing({
-    list: () => store.list(),
-    known: (key, stored) => known.plainStat(key, stored),
-  });
-  const known = new KnownCasts(keys, () => listing.changed());
+  const known = new KnownCasts(keys);
 
   return {
     ...store,
@@ -112,7 +107,6 @@ export function createArchiveStore(
         ),
       );
     },
-    list: () => listing.list(),
     async stat(key, kind) {
       const stored = await store.stat(key, kind);
       if (stored === undefined || kind === 'sidecar') return stored;
@@ -407,14 +401,11 @@ function plainStat({ stored, table }: Known): ObjectStat {
 /** Cache of formats. The oldest entry is dropped first. */
 class KnownCasts {
   readonly #keys: SealKeys | undefined;
-  readonly #onChanged: () => void;
   readonly #known = new Map<string, Known>();
   #frames = 0;
 
-  /** @param onChanged called when an entry is added or dropped */
-  constructor(keys: SealKeys | undefined, onChanged: () => void) {
+  constructor(keys: SealKeys | undefined) {
     this.#keys = keys;
-    this.#onChanged = onChanged;
   }
 
   /**
@@ -434,18 +425,11 @@ class KnownCasts {
     const { content, ...format } = await readFormat(read, this.#keys, key, kind, stored.bytes);
     const found = { stored, ...format };
     this.#keep(key, kind, found);
-    this.#onChanged();
     return { found, content };
   }
 
   find(key: RecordingKey, kind: ArchivedKind): Known | undefined {
     return this.#known.get(nameOf(key, kind));
-  }
-
-  /** Returns the uncompressed size of a stored cast, or undefined if it is unknown. */
-  plainStat(key: RecordingKey, stored: ObjectStat): ObjectStat | undefined {
-    const found = this.find(key, 'cast');
-    return found !== undefined && isSameObject(found.stored, stored) ? plainStat(found) : undefined;
   }
 
   #keep(key: RecordingKey, kind: ArchivedKind, found: Known): void {
@@ -461,7 +445,6 @@ class KnownCasts {
 
   forget(key: RecordingKey): void {
     for (const kind of ['cast', 'notes'] as const) this.#drop(nameOf(key, kind));
-    this.#onChanged();
   }
 
   #drop(name: string): void {

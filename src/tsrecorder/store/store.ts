@@ -33,7 +33,7 @@ export interface FinishedUpload {
 export interface StoredRecording {
   readonly key: RecordingKey;
   readonly hasSidecar: boolean;
-  /** Size and time of the cast, if the list contains them. */
+  /** Size in the store and time of the cast, if the list contains them. The cast of an archive is longer. */
   readonly stat?: ObjectStat;
   /** Size of cast, sidecar and notes together, if the list contains it. */
   readonly bytes?: number;

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { crc32, zstdDecompressSync } from 'node:zlib';
 import { afterAll, describe, expect, it } from 'vitest';
 import { planStoreRetention } from '../../../src/tsrecorder/retention/retention-run.ts';
+import { createDescriber, storedVersion } from '../../../src/tsrecorder/library/describe-stored.ts';
 import { createArchiveStore, type ArchiveFormat } from '../../../src/tsrecorder/store/archive-store.ts';
 import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
 import { createS3Store, S3_LISTING } from '../../../src/tsrecorder/store/s3.ts';
@@ -246,14 +247,16 @@ describe('a store with archives', () => {
     }
   });
 
-  it('lists a recording with its uncompressed size, or without a size until it is read', async () => {
+  it('lists a recording with its size in the store, so that its version is known without a read', async () => {
     const bucket = createMemoryBucket();
     await inMemory(bucket, 'zstd').finish(await uploadOf(textOf(10_000)));
     const store = inMemory(bucket, 'plain');
-    const [first] = await store.list();
-    expect(first).not.toHaveProperty('stat');
-    await store.stat(KEY, 'cast');
-    expect((await store.list())[0]?.stat?.bytes).toBe(10_000);
+    const [listed] = await store.list();
+    expect(listed!.stat?.bytes).toBe(bucket.objects.get(NAME)!.content.length);
+    const stat = (): Promise<never> => Promise.reject(new Error('the store was asked'));
+    const version = await storedVersion({ ...store, stat }, listed!);
+    const described = await createDescriber(store, 10)(listed!);
+    expect(described?.entry.version).toBe(version);
   });
 
   it('counts the used space, not the uncompressed bytes, when it removes the oldest', async () => {
