@@ -2,6 +2,7 @@
  * Prepares a session that cannot start immediately, because it needs a reason from the user, a moderator, or both. The
  * client gets its 101 response immediately. The API server gets the request when the session starts.
  */
+import { addAbortSignal } from 'node:stream';
 import { readBounded } from '../../async/read-bounded.ts';
 import { errorText, TailcastError } from '../../errors.ts';
 import { SUBPROTOCOL_HEADER, type StreamProtocol } from '../../recording/stream-plan.ts';
@@ -86,7 +87,13 @@ export function holdSession(held: HeldDial): {
   const start = async (): Promise<void> => {
     await room.ready;
     const answer = await held.ask(only, over.signal);
-    if (answer.kind === 'refused') throw new TailcastError('SESSION_REFUSED', await reasonOf(answer));
+    if (answer.kind === 'refused') {
+      addAbortSignal(
+        AbortSignal.any([over.signal, AbortSignal.timeout(dial.responseTimeoutMs)]),
+        answer.body,
+      );
+      throw new TailcastError('SESSION_REFUSED', await reasonOf(answer));
+    }
     if (answer.subprotocol !== name) {
       answer.socket.destroy();
       throw new TailcastError('UPSTREAM_BROKEN', `it did not choose ${name}`);

@@ -1,15 +1,43 @@
 /** Moderated sessions over real connections, from the waiting client to the end of the session. */
 import { once } from 'node:events';
-import type { Duplex } from 'node:stream';
+import { PassThrough, type Duplex } from 'node:stream';
 import { afterEach, describe, expect, it } from 'vitest';
 import { parseExecOptions } from '../../../src/kube/exec-options.ts';
 import { parseTarget } from '../../../src/kube/canonical-target.ts';
-import { holdSession } from '../../../src/proxy/session/moderated.ts';
+import type { TailcastError } from '../../../src/errors.ts';
+import { holdSession, type HeldDial } from '../../../src/proxy/session/moderated.ts';
 import { closeAll, openGateway, openShell, PROTOCOLS, RULE } from '../../support/moderated-rig.ts';
 import { ALICE, askUpgrade, EXEC_TTY, statusBody, WEBSOCKET_V5 } from '../../support/upgrade-rig.ts';
 import { request, until } from '../../tsrecorder/recorder-rig.ts';
 
 afterEach(closeAll);
+
+const HELD = {
+  admission: {
+    exec: parseExecOptions(parseTarget(EXEC_TTY)),
+    identity: ALICE,
+    recording: { mode: 'failClosed', recorders: [], recorderTags: [], events: false },
+  },
+  rules: [RULE],
+  asksReason: false,
+  protocol: 'websocket',
+  dial: {
+    connect: () => Promise.reject(new Error('not used')),
+    method: 'GET',
+    target: EXEC_TTY,
+    headers: [
+      'Sec-WebSocket-Key',
+      'dGhlIHNhbXBsZSBub25jZQ==',
+      'Sec-WebSocket-Version',
+      '13',
+      'Sec-WebSocket-Protocol',
+      'v5.channel.k8s.io',
+    ],
+    protocol: 'websocket',
+    responseTimeoutMs: 1000,
+  },
+  isTranslated: false,
+} satisfies Omit<HeldDial, 'ask'>;
 
 describe.each(PROTOCOLS)('a moderated shell over %s', (protocol) => {
   it('waits without a connection to the API server, starts with its input, and ends', async () => {
@@ -161,30 +189,7 @@ describe('a moderated session that ends while the gateway asks the API server', 
   it('does not start the command', async () => {
     const asked = Promise.withResolvers<AbortSignal>();
     const held = holdSession({
-      admission: {
-        exec: parseExecOptions(parseTarget(EXEC_TTY)),
-        identity: ALICE,
-        recording: { mode: 'failClosed', recorders: [], recorderTags: [], events: false },
-      },
-      rules: [RULE],
-      asksReason: false,
-      protocol: 'websocket',
-      dial: {
-        connect: () => Promise.reject(new Error('not used')),
-        method: 'GET',
-        target: EXEC_TTY,
-        headers: [
-          'Sec-WebSocket-Key',
-          'dGhlIHNhbXBsZSBub25jZQ==',
-          'Sec-WebSocket-Version',
-          '13',
-          'Sec-WebSocket-Protocol',
-          'v5.channel.k8s.io',
-        ],
-        protocol: 'websocket',
-        responseTimeoutMs: 1000,
-      },
-      isTranslated: false,
+      ...HELD,
       ask(_, over) {
         asked.resolve(over);
         return Promise.withResolvers<never>().promise;
@@ -199,5 +204,40 @@ describe('a moderated session that ends while the gateway asks the API server', 
     await once(held.answer.socket, 'close');
     expect(over.aborted).toBe(true);
     moderation?.stop();
+  });
+});
+
+describe('a moderated session that the API server refuses with a body that does not end', () => {
+  async function refuse(responseTimeoutMs: number) {
+    const body = new PassThrough();
+    const asked = Promise.withResolvers<void>();
+    const end = Promise.withResolvers<TailcastError>();
+    const held = holdSession({
+      ...HELD,
+      dial: { ...HELD.dial, responseTimeoutMs },
+      async ask() {
+        asked.resolve();
+        return { kind: 'refused', status: 403, statusMessage: '', rawHeaders: [], body };
+      },
+    });
+    const moderation = held.moderate({ order: () => {} }, end.resolve);
+    const watcher = { nodeId: 'nBOB', user: 'bob@example.com' };
+    moderation?.watch({ id: 'o1', action: 'watch', by: 'bob@example.com', reason: '', watcher });
+    await asked.promise;
+    return { body, held, ended: end.promise };
+  }
+
+  it('ends after the response timeout, and closes the connection', async () => {
+    const { body, ended } = await refuse(20);
+    expect((await ended).message).toContain('status 403');
+    expect(body.destroyed).toBe(true);
+  });
+
+  it('closes the connection when the client leaves', async () => {
+    const { body, held } = await refuse(60_000);
+    const closed = new Promise((resolve) => body.on('error', () => {}).once('close', resolve));
+    held.answer.socket.destroy();
+    await closed;
+    expect(body.destroyed).toBe(true);
   });
 });
