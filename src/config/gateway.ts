@@ -73,7 +73,7 @@ export const GATEWAY_SETTINGS = {
     false,
   ),
   claimableGroups: listSetting(
-    'groups that grants may assign; if set, grants cannot name users; a name may end with *; default: all',
+    'groups that grants may assign; if set, access requests cannot name users; a name may end with *; default: all',
     '<groups>',
   ),
   hostNames: listSetting(
@@ -154,7 +154,7 @@ export const GATEWAY_SETTINGS = {
     '<file>',
   ),
   lateDiskBytes: setting(
-    'maximum size of lateDirectory, half of it per user; above it, sessions wait for their recorder',
+    'maximum bytes of one process in lateDirectory, half of them per user; above it, sessions wait for their recorder',
     byteSize(1024 ** 2, 1024 ** 4),
     1024 ** 3,
   ),
