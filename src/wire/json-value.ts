@@ -64,6 +64,12 @@ export function jsonOrUndefined(text: string): unknown {
   }
 }
 
+/** True if the nesting of a parsed JSON value is at most 64. `JSON.stringify` fails for a value that is much deeper. */
+export function isShallow(value: unknown, depth = 0): boolean {
+  if (typeof value !== 'object' || value === null) return true;
+  return depth <= MAX_DEPTH && Object.values(value).every((member) => isShallow(member, depth + 1));
+}
+
 /** @throws WireError as `parseJson`; `malformed` also for a value other than an object. */
 export function parseJsonObject(text: string): JsonObject {
   const value = parseJson(text);

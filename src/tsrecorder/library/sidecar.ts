@@ -5,7 +5,7 @@
  * copied without their sidecar.
  */
 import { z } from 'zod';
-import { jsonOrUndefined } from '../../wire/json-value.ts';
+import { isShallow, jsonOrUndefined } from '../../wire/json-value.ts';
 import {
   isRecordingResult,
   RECORDING_STATES,
@@ -71,8 +71,11 @@ const schema = z.object({
   }),
   /** Position of this part in its session. The field is missing in sidecars of recorders that do not know parts. */
   part: PART_SCHEMA.exactOptional(),
-  /** The unchanged `session` annotation of the gateway. */
-  session: z.unknown().optional(),
+  /** The unchanged `session` annotation of the gateway. Responses contain it, so its nesting is limited. */
+  session: z
+    .unknown()
+    .refine((value) => isShallow(value))
+    .optional(),
   gaps: z
     .array(z.object({ at: z.number(), bytes: z.number().exactOptional(), reason: z.string() }))
     .readonly(),

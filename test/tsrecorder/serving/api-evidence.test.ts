@@ -108,6 +108,19 @@ describe('the evidence of a recording', () => {
     expect(found.evidence.verdict).toBe('failed');
   });
 
+  it('ignores a sidecar whose session is nested too deep', async () => {
+    await using rig = await createRig();
+    const id = await record(rig);
+    const [{ key } = { key: '' }] = await rig.list();
+    const path = join(rig.directory, key.replace(/cast$/, 'json'));
+    const deep = `${'['.repeat(200_000)}${']'.repeat(200_000)}`;
+    const sidecar = await readFile(path, 'utf8');
+    await writeFile(path, sidecar.replace('"groups":["sre"]', `"groups":${deep}`));
+    const found = await evidenceOf(rig, id);
+    expect(found.evidence.verdict).toBe('failed');
+    expect(found).not.toHaveProperty('session');
+  });
+
   it('contains API requests and accesses that imitate other events', async () => {
     await using rig = await createRig();
     const id = await record(rig);
