@@ -15,6 +15,8 @@ import { alertsFor, openReceiver, type Receiver } from './webhook-receiver.ts';
 
 async function indexed(rig: Rig, sessions: number): Promise<void> {
   await until(async () => {
+    // a recorder finds the recordings of the other one when it lists the store
+    await rig.list();
     const { body } = await rig.get('/api/v1/index');
     const { state, sessions: count } = JSON.parse(body) as { state?: string; sessions?: number };
     return state === 'ready' && count === sessions ? true : undefined;
