@@ -316,11 +316,13 @@ function hiddenVariable(
     if (close < 0) return undefined;
     if (word[at + 1] === '(') {
       const name = word.slice(at + 2, close);
-      const literal = literals.get(name) ?? (isPartial ? 'command' : 'none');
+      const known = literals.get(name);
+      const literal = known ?? (isPartial ? 'command' : 'none');
       const isCommand = literal === 'command' || (literal === 'word' && isInterpreted);
       if (isCommand || (literal !== 'none' && isProgram)) {
         const shown = /^[\w.-]{1,63}$/.test(name) ? `$(${name})` : 'a variable';
-        return `the environment value of ${shown} in its commands may contain a command; ${VARIABLE_ADVICE}`;
+        const more = known === undefined ? REPLACE_ADVICE : '';
+        return `the environment value of ${shown} in its commands may contain a command; ${VARIABLE_ADVICE}${more}`;
       }
     }
     at = word.indexOf('$', close + 1);
@@ -330,6 +332,7 @@ function hiddenVariable(
 
 const VARIABLE_ADVICE =
   'write the value in the command instead of the variable, or $$(…) for a command substitution of a shell';
+const REPLACE_ADVICE = ', or send the complete object with kubectl replace instead of a patch';
 
 /** Returns the kinds of the environment values of a container by name. Omits names without a value. */
 function literalsOf(

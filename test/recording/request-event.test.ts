@@ -485,6 +485,15 @@ describe('the body of an event', () => {
     expect(unread).toEqual(isHidden ? expect.stringContaining('the environment value of $(RUN)') : undefined);
   });
 
+  it('of a patch with a stored variable is unread, and the reason names kubectl replace', () => {
+    const target = parseTarget('/apis/apps/v1/namespaces/n/deployments/d');
+    const body = utf8(JSON.stringify({ spec: { template: containers({ name: 'a', args: ['--pod=$(POD)'] }) } }));
+    const { unread } = redactBody(parseRequestInfo('PATCH', target), body, false);
+    expect(unread).toContain('the environment value of $(POD)');
+    expect(unread).toContain('or send the complete object with kubectl replace instead of a patch');
+    expect(redactBody(parseRequestInfo('PUT', target), body, false).unread).toBeUndefined();
+  });
+
   it.each([
     ['arguments', containers({ name: 'a', image: 'app', args: ['--password', 'reboot'] }), true],
     ['a list of arguments', [add('/spec/containers/0/args', ['--password', 'reboot'])], true],
