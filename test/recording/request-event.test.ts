@@ -487,7 +487,9 @@ describe('the body of an event', () => {
 
   it('of a patch with a stored variable is unread, and the reason names kubectl replace', () => {
     const target = parseTarget('/apis/apps/v1/namespaces/n/deployments/d');
-    const body = utf8(JSON.stringify({ spec: { template: containers({ name: 'a', args: ['--pod=$(POD)'] }) } }));
+    const body = utf8(
+      JSON.stringify({ spec: { template: containers({ name: 'a', args: ['--pod=$(POD)'] }) } }),
+    );
     const { unread } = redactBody(parseRequestInfo('PATCH', target), body, false);
     expect(unread).toContain('the environment value of $(POD)');
     expect(unread).toContain('or send the complete object with kubectl replace instead of a patch');

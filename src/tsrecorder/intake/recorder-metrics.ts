@@ -122,7 +122,7 @@ function createStoreMetrics({ counter, labelled, gauge }: MetricMakers) {
     ),
     removed: labelled(
       'tailcast_recorder_removed_total',
-      'Recordings that retention removed, by reason: age, or at the size limit unverified or quota (verified).',
+      'Recordings that retention removed, by reason: age or quota if verified, otherwise unverified.',
       'reason',
       ['age', 'quota', 'unverified'],
     ),
