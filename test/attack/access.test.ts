@@ -18,6 +18,7 @@ import {
   pendingId,
   refusalOf,
   RULE,
+  sent,
   signal,
   startRig,
   user,
@@ -467,6 +468,16 @@ function admit(
   const rawHeaders = ['Host', 'gateway.ts.net', ...headers];
   return gate.admit({ method, target, rawHeaders, peer, upgrade: target.includes('/exec') }, signal);
 }
+
+it('J15 a requested user gets no uid of the caller in request headers', async () => {
+  const caller = user('alice', [{ request: { users: ['breakglass'], groups: ['sre'] } }]);
+  const deps = { elevations: rig.gateway(caller).access, requestHeader: true };
+  const other = await admit(caller, deps, 'GET', PODS, ['Impersonate-User', 'breakglass']);
+  expect(sent(other, 'x-remote-user')).toEqual(['breakglass']);
+  expect(sent(other, 'x-remote-uid')).toEqual([]);
+  const own = await admit(caller, deps, 'GET', PODS, as('sre'));
+  expect(sent(own, 'x-remote-uid')).toEqual([String(caller.userId)]);
+});
 
 it.each([true, false])(
   'J15 a requested user is refused if claimableGroups limits grants (request headers: %s)',

@@ -258,7 +258,8 @@ export function createGate(deps: GateDeps) {
       const standee = { identity, cluster: deps.cluster?.name, ...standing };
       const { elevation, judged, ...rights } = await elevate(deps.elevations, standee, asked, signal);
       const { impersonation } = rights;
-      const caller = { id, identity, request, access: standing.access };
+      const { access, impersonation: own } = standing;
+      const caller = { id, identity, request, access, own };
       const headers = buildUpstreamHeaders({
         rawHeaders,
         host: deps.upstreamHost,

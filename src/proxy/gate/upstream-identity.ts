@@ -28,16 +28,19 @@ export async function upstreamIdentity(
     readonly identity: Identity;
     readonly request: { readonly upgrade: boolean };
     readonly access: readonly AccessRule[] | undefined;
+    /** Identity of the caller. `target` differs from it if access on request changes the user. */
+    readonly own: ImpersonationTarget | undefined;
   },
 ): Promise<UpstreamIdentity> {
   if (target === undefined) return { mode: 'noauth' };
-  const { identity, access } = about;
+  const { identity, access, own } = about;
   const named = deps.auditExtras === true ? withExtras(target, about) : target;
   const authorization = await deps.authorization();
   if (deps.requestHeader !== true) return { mode: 'auth', target: named, authorization };
   const uid = identity.kind === 'user' ? String(identity.userId) : identity.nodeId;
+  const isOwn = target.user === own?.user;
   const passImpersonation = deps.reviews === undefined && access === undefined;
-  return { mode: 'requestHeader', target: named, uid, passImpersonation };
+  return { mode: 'requestHeader', target: named, ...(isOwn ? { uid } : {}), passImpersonation };
 }
 
 function withExtras(
