@@ -306,8 +306,8 @@ async function buildThumbnails({ url }: Recorder): Promise<void> {
     for (;;) {
       const response = await fetch(`${url}/api/v1/thumbnails?${ids.toString()}`);
       const { thumbnails } = (await response.json()) as ThumbnailBody;
+      // otherwise the recorder has waited for some of the builds
       if (Object.keys(thumbnails).length === recordings.length) break;
-      await new Promise((resolve) => setTimeout(resolve, 200));
     }
     shown += recordings.length;
     if (next === undefined || next === null) return;
