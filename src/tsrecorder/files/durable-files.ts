@@ -125,15 +125,21 @@ async function nameFile(file: string, target: string, linkFile: typeof link): Pr
   }
 }
 
-/** Returns true if two files have the same content. */
+/** Returns true if two regular files have the same content. */
 export async function haveSameContent(one: string, other: string): Promise<boolean> {
-  return (await digestOf(one)) === (await digestOf(other));
+  const digest = await digestOf(one);
+  return digest !== undefined && digest === (await digestOf(other));
 }
 
-async function digestOf(path: string): Promise<string> {
+/** Returns undefined for a named pipe or another special file, whose content may be endless. */
+async function digestOf(path: string): Promise<string | undefined> {
   const hash = createHash('sha256');
   // The flags prevent blocking on a named pipe and following a symbolic link.
   const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+  if (!(await file.stat()).isFile()) {
+    await file.close();
+    return undefined;
+  }
   const content: AsyncIterable<Uint8Array> = file.createReadStream({ highWaterMark: 262_144 });
   for await (const chunk of content) hash.update(chunk);
   return hash.digest('hex');

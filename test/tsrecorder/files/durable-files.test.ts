@@ -8,6 +8,7 @@ import {
   writeFile,
   type FileHandle,
 } from 'node:fs/promises';
+import { execFileSync } from 'node:child_process';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
@@ -119,6 +120,10 @@ describe('durable files', () => {
     await writeFile(other!, `${'x'.repeat(299_999)}y`);
     expect(await haveSameContent(one!, same!)).toBe(true);
     expect(await haveSameContent(one!, other!)).toBe(false);
+    const [pipe, empty] = [`${one!}.pipe`, `${one!}.empty`];
+    execFileSync('mkfifo', [pipe]);
+    await writeFile(empty, '');
+    expect(await haveSameContent(pipe, empty)).toBe(false);
   });
 
   it('are removed once, and a missing file is no error', async () => {
