@@ -379,7 +379,7 @@ export class RequestStore {
     const { client, unixMs, signal, log } = this.#deps;
     const before = unixMs() - KEPT_MS;
     const old = [...this.#known.values()]
-      .filter(({ record }) => record.expiresMs < before)
+      .filter(({ name, record }) => name !== '' && record.expiresMs < before)
       .slice(0, MAX_REMOVED);
     for (const { name, uid } of old)
       client

@@ -376,43 +376,6 @@ describe('the end of access', () => {
     );
   });
 
-  it('by revocation moves once to a new object, although a finalizer delays the removal of the old one', async () => {
-    let rounds = 0;
-    const unixMs = (): number => {
-      rounds += 1;
-      return rig.now;
-    };
-    const caller = user('alice', [{ request: { groups: ['sre'] } }]);
-    const gateway = rig.gateway(caller, { expiryMs: 5, unixMs });
-    const id = (await gateway.ask('GET', PODS, ...as('sre'))).elevation?.id ?? '';
-    const path = `${COLLECTION}/${id}`;
-    rig.api.put(path, {
-      ...rig.api.objects.get(path),
-      metadata: { name: id, finalizers: ['x.example/stay'] },
-    });
-    let patches = 0;
-    rig.api.interfere = ({ method, path: target, body }) => {
-      const object = rig.api.objects.get(`${path}-refused`);
-      if (method !== 'PATCH' || object === undefined || !target.startsWith(`${path}-refused`))
-        return undefined;
-      patches += 1;
-      // the API server sends no watch event for a patch that changes nothing
-      const isSame = JSON.stringify(object['status']) === JSON.stringify(Reflect.get(Object(body), 'status'));
-      return isSame ? { status: 200, body: object } : undefined;
-    };
-    await gateway.access.decide(id, 'revoked', decider(alice), signal);
-    await vi.waitFor(() => expect(patches).toBeGreaterThan(2));
-    rig.api.remove(path);
-    await vi.waitFor(
-      async () => {
-        const before = [patches, rounds] as const;
-        await vi.waitFor(() => expect(rounds).toBeGreaterThan(before[1] + 50), { timeout: 5000 });
-        expect(patches).toBe(before[0]);
-      },
-      { timeout: 5000 },
-    );
-  });
-
   it('by revocation holds against a restored status of the old object', async () => {
     const caller = user('alice', [{ request: { groups: ['sre'] } }]);
     const gateway = rig.gateway(caller);
