@@ -128,7 +128,6 @@ export class RequestStore {
       if (isRecorded && isRemoved) await evidence.cancel();
       throw error;
     }
-    this.#removeOld();
   }
 
   /** Writes a record. @returns false if another gateway has changed the object in the meantime */
@@ -155,8 +154,12 @@ export class RequestStore {
     return true;
   }
 
-  /** Repeats failed moves of refused records to new objects, and forgets ended records that are not stored. */
-  async moveRefused(): Promise<void> {
+  /**
+   * Repeats failed moves of refused records to new objects, forgets ended records that are not stored, and removes old
+   * objects. Called regularly, so that a full store has space again without a new request.
+   */
+  async maintain(): Promise<void> {
+    this.#removeOld();
     for (const [id, known] of this.#known) {
       if (this.#deps.signal.aborted) return;
       if (!isRefused(known.record)) continue;
@@ -351,7 +354,7 @@ export class RequestStore {
 
   /**
    * Removes the record of a deleted object from memory. The record of a denied or revoked request stays until its end,
-   * and `moveRefused` stores it again.
+   * and `maintain` stores it again.
    */
   #remove(id: string, uid: string | undefined): void {
     const known = this.#known.get(id);

@@ -126,7 +126,7 @@ export class AccessRequests implements Elevations {
     const timer = setInterval(() => {
       if (isExpiring) return;
       isExpiring = true;
-      const written = Promise.all([expiries.write(), this.#store.moveRefused()]);
+      const written = Promise.all([expiries.write(), this.#store.maintain()]);
       void written.finally(() => (isExpiring = false));
     }, deps.expiryMs ?? EXPIRY_MS);
     timer.unref();
