@@ -59,12 +59,23 @@ const INTERPRETER = new RegExp(
 );
 /** A word that a shell passes to a program without a change. */
 const PLAIN_WORD = /^[\w./:@%,+=-]+$/;
-const SHELL = /(?:^|\/)(?:[akz]|ba|da)?sh$/;
+/** zsh and ksh are absent, because they have more commands that run their arguments, such as `repeat`. */
+const SHELL = /(?:^|\/)(?:a|ba|da)?sh$/;
 /** The option of a shell before a script, which may follow options without a value. */
 const SCRIPT_OPTION = /^-[elux]{0,4}c$/;
 /** An assignment of a shell, or a command of a shell that can run its arguments as a command. */
 const RUNS_ARGUMENTS = /=|^(?:\.|builtin|command|coproc|eval|source|time|trap)$/;
-const JAVA = /(?:^|\/)java$/;
+/**
+ * A command of Java, up to the main class or the archive. An option in it cannot hide the main class, nor a path of
+ * code.
+ */
+const JAVA_PROGRAM = new RegExp(
+  [
+    String.raw`^(?:[\w./-]*\/)?java `,
+    String.raw`(?:-X[\w:+.-]+(?:=[\w./%-]+)? |-D[\w.-]+=[^ =]* |-javaagent:[\w./-]+ |`,
+    String.raw`--add-[a-z]+[ =](?!-)[\w./=,-]+ |(?:-cp|-classpath|--class-path) (?!-)[^ =]+ )*(?:-jar )?(?![-@])[^ =]+(?: |$)`,
+  ].join(''),
+);
 /** An option with which an interpreter that runs on the JVM runs its arguments. */
 const EVALUATES = /^--?(?:[cer]|code|eval|exec|execute|script)$/i;
 const PEM_LINE = /^(?:[\sA-Za-z0-9+/=]{16,}|\s*|(?:Version|Comment|Proc-Type|DEK-Info): .*|=[\w+/]{4}\s*)$/;
@@ -150,8 +161,12 @@ export function canRunWords(words: readonly string[], work?: SecretWork): boolea
     if (run.every((word) => PLAIN_WORD.test(word)) && !RUNS_ARGUMENTS.test(run[0] ?? ''))
       return canRunWords(run, work);
   }
+  const first = words.findIndex((word) => isInterpreter(word, work));
+  if (first < 0) return false;
+  const program = words.slice(first);
   const isPlain = words.every((word) => PLAIN_WORD.test(word) && !EVALUATES.test(word));
-  return words.some((word) => isInterpreter(word, work) && !(isPlain && JAVA.test(word)));
+  const runsWord = program.some((word, at) => at > 0 && isInterpreter(word, work));
+  return !isPlain || runsWord || !JAVA_PROGRAM.test(program.join(' '));
 }
 
 /** Returns true if the text may contain a command. @param isInterpreted true if an interpreter can read the text */
