@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { TailcastError } from '../../../src/errors.ts';
-import { createSilentLogger, type Logger } from '../../../src/observe/logger.ts';
+import { createSilentLogger } from '../../../src/observe/logger.ts';
 import { EvidenceLog, type EvidenceLogOptions } from '../../../src/tsrecorder/evidence/evidence-log.ts';
 import {
   encodeEntry,
@@ -164,7 +164,7 @@ describe('an evidence log', () => {
     for (const name of garbage) await bench.store.putDocument(name, Buffer.from(''));
     const errors: unknown[] = [];
     const error = (fields: object): void => void errors.push(fields);
-    const log = await bench.open('a', { log: { ...createSilentLogger(), error } as Logger });
+    const log = await bench.open('a', { log: { ...createSilentLogger(), error } });
     await log.publish();
     expect(log.witnessed(other.id)?.n).toBe(3);
     expect(errors).toEqual([{ log: other.id, segments: 100, object: garbage[0] }]);
