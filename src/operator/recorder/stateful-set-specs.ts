@@ -226,15 +226,16 @@ function searchVariables({ url, credentials, ca }: RecorderSearchServer): Readon
 }
 
 /**
- * Returns the volume with the signing key of all replicas that share a bucket. Without a bucket, the recorder creates
- * its key in the spool.
+ * Returns the volume with the signing key of all replicas that share a bucket, and with earlier public keys if the
+ * administrator has stored them in a Secret. Without a bucket, the recorder creates its key in the spool.
  */
 function evidenceVolume(groupName: string): V1Volume {
-  const items = [{ key: EVIDENCE_KEY, path: EVIDENCE_KEY }];
-  return {
-    name: 'evidence',
-    secret: { secretName: evidenceSecretName(groupName), items, defaultMode: 0o440 },
-  };
+  const file = (key: string): { key: string; path: string } => ({ key, path: key });
+  const sources = [
+    { secret: { name: evidenceSecretName(groupName), items: [file(EVIDENCE_KEY)] } },
+    { secret: { name: `${groupName}-recorder-keys`, items: [file('recorders.pem')], optional: true } },
+  ];
+  return { name: 'evidence', projected: { defaultMode: 0o440, sources } };
 }
 
 /**

@@ -278,10 +278,18 @@ describe('a valid Recorder', () => {
     });
     expect(template.spec.volumes).toContainEqual({
       name: 'evidence',
-      secret: {
-        secretName: 'test-evidence',
-        items: [{ key: 'key.pem', path: 'key.pem' }],
+      projected: {
         defaultMode: 0o440,
+        sources: [
+          { secret: { name: 'test-evidence', items: [{ key: 'key.pem', path: 'key.pem' }] } },
+          {
+            secret: {
+              name: 'test-recorder-keys',
+              items: [{ key: 'recorders.pem', path: 'recorders.pem' }],
+              optional: true,
+            },
+          },
+        ],
       },
     });
     await run();
