@@ -1,6 +1,6 @@
 import { ServerOff, TriangleAlert } from 'lucide';
 import type { JSX } from 'preact';
-import { useContext, useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { useContext, useEffect, useRef, useState } from 'preact/hooks';
 import { readRecording } from './archive.ts';
 import { Recorder } from './recorder-context.ts';
 import { Icon } from './icon.tsx';
@@ -61,8 +61,7 @@ export function RecordingView({ id, startAt, find, query }: RecordingViewProps):
   /** True if the viewer saw the session live. The view then stays at the end when the session stops. */
   const wasLive = useRef(false);
   useEffect(() => scrollTo(0, 0), [id]);
-  // a normal effect would wait until the browser has painted the placeholder
-  useLayoutEffect(() => {
+  useEffect(() => {
     const abort = new AbortController();
     const begin = (found: ListedRecording): void => {
       setBack(query === '' ? undefined : hitBack(found, startAt));

@@ -1,5 +1,5 @@
 import type { JSX } from 'preact';
-import { useLayoutEffect, useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
 import { loadPlayerViews, playerViews, type PlayerViews } from './load-player-views.ts';
 import { RecorderProblem } from './problem-view.tsx';
 
@@ -14,8 +14,7 @@ export function WithPlayerViews({
 }): JSX.Element | null {
   const [views, setViews] = useState(playerViews);
   const [problem, setProblem] = useState<Error>();
-  // a normal effect would wait until the browser has painted the page
-  useLayoutEffect(() => {
+  useEffect(() => {
     loadPlayerViews().then(setViews, setProblem);
   }, []);
   if (views !== undefined) return show(views);
