@@ -304,7 +304,10 @@ export class Playback {
     this.#known = Math.max(cursor.seconds, this.#options.seconds ?? 0);
   }
 
-  /** Creates a cursor near `target`. */
+  /**
+   * Moves the cursor and the terminal to the last keyframe before `target`. Does nothing if the cursor is already
+   * between this keyframe and `target`.
+   */
   async #moveTo(target: number): Promise<void> {
     const { terminal, start, headerBytes, loadFrame } = this.#options;
     const index = frameBefore(this.#frames, target);

@@ -61,7 +61,7 @@ const DRAWING = /^[jklmnqtuvwxa`~ ]+$/;
 const LINES = /[qx`~]+/g;
 /** Maximum length of a piece that can be a part of a word. */
 const SHORT_PIECE = 16;
-/** Maximum length of a piece that can be a letter of a word whose letters are spread over the screen. */
+/** Maximum length of a piece that counts as one letter. A program may spread the letters of a word over the screen. */
 const MAX_SPREAD_PIECE = 2;
 /** Length after which a line is emitted in parts, in UTF-16 code units. */
 const MAX_ROW = 2048;
@@ -101,7 +101,7 @@ const FREE_FRAGMENTS = 16;
  */
 const SHORT_STRING = 64;
 
-/** A control string, or text in a rectangle. */
+/** A control string, or characters that a control sequence draws, such as a filled rectangle (DECFRA). */
 interface Title {
   readonly at: number;
   readonly payload: string;
@@ -141,8 +141,8 @@ export class WrittenText {
    */
   #lineBefore = '';
   /**
-   * Joined text of control strings and rectangles, which belongs to no line. The pieces are joined, because together
-   * they can form a word.
+   * Joined text of control strings, and of characters that control sequences draw, such as a filled rectangle (DECFRA).
+   * This text belongs to no line. The pieces are joined, because together they can form a word.
    */
   #fragments = '';
   #fragmentsHidden = 0;
@@ -247,8 +247,9 @@ export class WrittenText {
   }
 
   /**
-   * Handles a control character. A tab counts as a space. After a line feed outside of the first column, the line
-   * continues, because letters below each other may be a word.
+   * Handles a control character. A tab counts as a space. A line feed ends the line only if the cursor is in the first
+   * column. With the cursor in another column, the text in the next row continues the line, because letters below each
+   * other may spell a word.
    *
    * @param column column of the cursor
    */
@@ -516,7 +517,7 @@ function unseenLength(before: string, piece: string): number {
   return Math.max(0, count(before + piece) - count(before));
 }
 
-/** Removes zero-width characters and controls, and replaces tag characters by their letters. */
+/** Removes zero-width characters. Replaces control characters by spaces, and tag characters by their letters. */
 function cleaned(text: string): string {
   return text
     .replaceAll(REGION_FLAG, '\u{1f3f4}')

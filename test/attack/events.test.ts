@@ -64,7 +64,7 @@ const CORE = '/api/v1/namespaces/n';
 
 /** Method, target, body. */
 const SECRETS: readonly (readonly [string, string, string])[] = [
-  // requests of programs in the cluster
+  // requests to programs in the cluster through /proxy, to aggregated APIs, and to unknown paths
   ['POST', `${CORE}/pods/p/proxy/login`, `username=admin&password=${MARK}`],
   ['POST', `${CORE}/services/https:s:443/proxy/login`, `username=admin&password=${MARK}`],
   ['PUT', `${CORE}/services/s/proxy/login`, json({ password: MARK })],

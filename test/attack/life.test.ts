@@ -240,7 +240,8 @@ sessions:
       await observe(arena, () => send(arena, 'h2 request')),
       honest('h2 request'),
     );
-    // the extras must have constant values, because authorizers use them as keys of cached decisions
+    // a request without an upgrade must have the same extras as all other such requests of its user, because
+    // authorizers cache decisions by user and extras
     const extras = (name: string): boolean => name.startsWith('impersonate-extra-tailcast');
     expect(plain.headers.filter(([name]) => extras(name.toLowerCase()))).toEqual([
       [expect.stringMatching(/^impersonate-extra-tailcast\.dev%2fnode$/i), 'nAlice'],

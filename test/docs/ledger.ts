@@ -4,7 +4,7 @@
  * test exactly the commands on the pages.
  */
 
-/** Replacements for values of the reader: addresses, folders, names. */
+/** Values on the pages (addresses, folders, names), each with the value that a test uses instead. */
 export type Words = Readonly<Record<string, string>>;
 
 export interface Shown {
@@ -295,8 +295,8 @@ export function commandsOf(runner: Extract<Runner, string>): readonly string[] {
 }
 
 /**
- * Returns the arguments of a command from a page, with the reader's values replaced. Throws if the command does not
- * contain a value of `words`, because then the page was changed.
+ * Returns the arguments of a command from a page, with each key of `words` replaced by its value. Throws if the command
+ * does not contain a key, because then the page was changed.
  */
 export function argumentsOf(command: string, words: Words): readonly string[] {
   let text = command;

@@ -47,7 +47,10 @@ export interface SessionReport {
   readonly pauseMs: number;
 }
 
-/** Lines that the recording contains after its header. `owed` is true if a line must be stored. */
+/**
+ * Yields the lines that the recording may contain after its header. `owed` is true if a line must be stored; all other
+ * lines may be missing.
+ */
 function* expectedLines({ session, confirmed, written, acked }: SessionReport): Generator<{
   readonly line: string;
   /** Position of the end of the line in the session. */

@@ -1,4 +1,7 @@
-/** The rows must not depend on the sizes of writes, or on the pieces in which a cast is read. */
+/**
+ * Tests that search gets the same rows of text, whatever the sizes of the program's writes and of the pieces in which a
+ * cast is read.
+ */
 import { describe, expect, it } from 'vitest';
 import { createRandom, runSeed } from '../support/random.ts';
 import { castFixture, readWrites, type Write } from '../support/search-text.ts';

@@ -59,8 +59,8 @@ export const POLICY_CLASSES = [
 export type PolicyClass = (typeof POLICY_CLASSES)[number];
 
 /**
- * - `record`: the session is recorded. If the grants name no recorder, the effect is that of `allow`. Only for `exec`
- *   and `attach`
+ * - `record`: the session is recorded. Only for `exec` and `attach`. If the grants neither name a recorder nor contain
+ *   `enforceRecorder`, `record` and `event` have the effect of `allow`
  * - `event`: a recorder stores an event before the request is forwarded. If no recorder stores it and recording is
  *   enforced, the request is rejected
  * - `allow`: the request is forwarded

@@ -14,7 +14,10 @@ import type { ConnectUpstream } from './dial.ts';
 /** Larger than every object that etcd stores. */
 const MAX_POD_BYTES = 4 * 1024 ** 2;
 const TIMEOUT_MS = 10_000;
-/** Headers of the upgrade, and headers that can change the format of the response. */
+/**
+ * Client headers that the gateway does not copy into its own GET request for the pod: headers of the upgrade, and
+ * headers that can change the format of the pod in the response.
+ */
 const REPLACED = [
   'x-stream-protocol-version',
   'sec-websocket-protocol',

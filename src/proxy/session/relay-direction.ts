@@ -275,7 +275,10 @@ export class Direction {
     if (wasFull && !this.#blocked) this.#scheduleTurn();
   }
 
-  /** Writes bytes to the sink. In the delivery queue, they follow the *ready* bytes and precede the *held* bytes. */
+  /**
+   * Sends bytes to the sink without passing them to the tap. The delivery queue puts these bytes after its *ready*
+   * bytes and before its *held* bytes.
+   */
   forward(bytes: Uint8Array): void {
     const { sink } = this.#options;
     if (this.#state === 'running' && !sink.writableEnded && !sink.destroyed) this.#insert([bytes]);

@@ -1,7 +1,7 @@
 /**
  * Distributes connections among several API servers of one cluster. New connections go to the healthy servers in turn.
- * If a connection fails to open, the next server is tried. A request is not sent to a second server, unless
- * `upstream.ts` repeats it. Idle connections to an unhealthy server are closed.
+ * If a connection fails to open, the next server is tried. Each request is sent to one server, except a read-only
+ * request that `upstream.ts` repeats. Idle connections to an unhealthy server are closed.
  */
 import { request } from 'node:http';
 import type { Socket } from 'node:net';

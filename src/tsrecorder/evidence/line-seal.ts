@@ -33,7 +33,10 @@ export function blockBytesFor(bytes: number): number {
   return Math.max(MIN_BLOCK_BYTES, Math.ceil(bytes / MAX_BLOCKS));
 }
 
-/** Creates the sealer of one file, which computes the seal from chunks. The sealer keeps no content in memory. */
+/**
+ * Creates a sealer for one file. The sealer computes the hashes of a {@link LineSeal} from chunks, encrypts nothing,
+ * and keeps no content in memory.
+ */
 export function createLineSealer(blockBytes: number) {
   const blocks: SealedBlock[] = [];
   let block: Hash | undefined;

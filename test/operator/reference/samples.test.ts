@@ -32,7 +32,7 @@ import {
   type Manifest,
 } from './samples.ts';
 
-/** Intended differences of tailcast's objects. */
+/** Fields in which tailcast's objects intentionally differ from the objects of the reference. */
 const ON_PURPOSE = {
   // Each proxy has its own account, which can read only the proxy's Secret. The reference has one account for all.
   web: ['spec.template.spec.serviceAccountName'],

@@ -269,7 +269,10 @@ async function step(world: World, random: Random): Promise<void> {
   }
 }
 
-/** Runs the second recorder until nothing changes; the first recorder does not return. */
+/**
+ * Runs 16 rounds of the second recorder, and of the first recorder unless it was killed. Half a lease passes before
+ * each round.
+ */
 async function settle(world: World): Promise<void> {
   const { site, recorders } = world;
   for (let round = 0; round < 16; round += 1) {

@@ -39,7 +39,7 @@ async function fill(rig: Rig): Promise<void> {
 /**
  * Indexes everything.
  * @param killAfter number of requests before the kill; undefined: no kill
- * @returns sessions that were read again after their write
+ * @returns number of times that a session was read again after the index had stored it
  */
 async function backfill(rig: Rig, directory: string, killAfter: () => number | undefined): Promise<number> {
   const written = new Set<string>();
