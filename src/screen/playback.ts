@@ -305,8 +305,8 @@ export class Playback {
   }
 
   /**
-   * Moves the cursor and the terminal to the last keyframe before `target`. Does nothing if the cursor is already
-   * between this keyframe and `target`.
+   * Moves the cursor and the terminal to the last keyframe before `target`, or to the start. Does nothing if the cursor
+   * is already between this position and `target`.
    */
   async #moveTo(target: number): Promise<void> {
     const { terminal, start, headerBytes, loadFrame } = this.#options;
