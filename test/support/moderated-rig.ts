@@ -2,6 +2,7 @@
 import type { Duplex } from 'node:stream';
 import { expect } from 'vitest';
 import { openTestBuffers } from './elastic-buffers.ts';
+import type { UpgradeDeps } from '../../src/proxy/session/upgrade.ts';
 import { translateToSpdy } from '../../src/proxy/session/exec-upstream.ts';
 import { holdSession } from '../../src/proxy/session/moderated.ts';
 import { parseViewRule, type Viewer } from '../../src/tsrecorder/serving/viewing.ts';
@@ -35,6 +36,11 @@ export interface Options {
   /** Returns the viewer that the recorder identifies for a request. Default: bob. */
   readonly viewer?: () => Viewer;
   readonly viewers?: readonly string[];
+  /** Target of the client. Default: a terminal. */
+  readonly target?: string;
+  readonly deps?: Pick<UpgradeDeps, 'asksReason' | 'refuseHiddenTerminal'>;
+  /** See {@link ApiServerDouble}. */
+  readonly pod?: unknown;
 }
 
 /** Opens a gateway that moderates all sessions, its recorder, and an API server whose shell echoes its input. */
@@ -43,6 +49,8 @@ export async function openGateway({
   script,
   viewer = () => BOB,
   viewers = ['*', 'bob@example.com=end'],
+  deps,
+  pod,
 }: Options = {}) {
   const recorder: Rig = await createRig({
     identifyViewer: async () => viewer(),
@@ -64,12 +72,14 @@ export async function openGateway({
       if (message.includes(wire.input('exit\n'))) socket.end(serverEnd(STATUS_SUCCESS));
     });
   });
+  apiServer.pod = pod;
   const { host, port } = recorder.recorder.address;
   const gateway = await startRig({
     apiServer,
     recording: { mode: 'failClosed', recorders: [`${host}:${port}`], recorderTags: [], events: false },
     moderation: [RULE],
     deps: {
+      ...deps,
       holdSession,
       buffers: openTestBuffers(),
       ...(protocol === 'websocket to SPDY' ? { translateExec: translateToSpdy } : {}),
@@ -116,7 +126,7 @@ export async function openShell(options: Options = {}) {
   const wire = WIRES[protocol]();
   const client = await askUpgrade(gateway.port, {
     method: protocol === 'spdy' ? 'POST' : 'GET',
-    target: EXEC_TTY,
+    target: options.target ?? EXEC_TTY,
     headers: options.headers ?? wire.headers,
   });
   expect(client.status).toBe(101);

@@ -225,13 +225,18 @@ async function open(
     throw new TailcastError('UPGRADE_REFUSED', 'the protocol is neither SPDY/3.1 nor WebSocket');
   }
   checkStream(admission, upgrade.protocol);
-  if (admission.record && mayHideTerminal(admission, deps))
-    await deps.refuseHiddenTerminal?.(admission, admission.cluster?.upstream ?? deps, attempt.signal);
+  await checkTerminal(attempt, admission);
   const event = recordEvent(deps.recordApiRequest, attempt.request, admission);
   attempt.event = event;
   if (admission.record) return record(attempt, upgrade, admission, event);
   await event;
   return tunnel(attempt, upgrade, admission);
+}
+
+/** @throws TailcastError `POLICY_REFUSED` for a recorded session with a terminal that the request does not mention */
+async function checkTerminal({ deps, signal }: Attempt, admission: Admission): Promise<void> {
+  if (admission.record && mayHideTerminal(admission, deps))
+    await deps.refuseHiddenTerminal?.(admission, admission.cluster?.upstream ?? deps, signal);
 }
 
 /** Relays a connection without recording it. */
@@ -336,8 +341,12 @@ function hold(
   const { holdSession, translateExec } = attempt.deps;
   if (holdSession === undefined) throw new TailcastError('INTERNAL', 'this gateway cannot delay sessions');
   const isTranslated = translateExec?.(admission, held.dial) !== undefined;
-  const ask: HeldDial['ask'] = (later, over) =>
-    askExec({ ...attempt, signal: AbortSignal.any([attempt.signal, over]) }, admission, later);
+  const ask: HeldDial['ask'] = async (later, over) => {
+    const during = { ...attempt, signal: AbortSignal.any([attempt.signal, over]) };
+    // the pod may have been replaced during the wait
+    await checkTerminal(during, admission);
+    return askExec(during, admission, later);
+  };
   return holdSession({ ...held, admission, isTranslated, ask });
 }
 

@@ -5,6 +5,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { parseExecOptions } from '../../../src/kube/exec-options.ts';
 import { parseTarget } from '../../../src/kube/canonical-target.ts';
 import type { TailcastError } from '../../../src/errors.ts';
+import { refuseHiddenTerminal } from '../../../src/proxy/session/container-terminal.ts';
 import { holdSession, type HeldDial } from '../../../src/proxy/session/moderated.ts';
 import { closeAll, openGateway, openShell, PROTOCOLS, RULE } from '../../support/moderated-rig.ts';
 import { ALICE, askUpgrade, EXEC_TTY, statusBody, WEBSOCKET_V5 } from '../../support/upgrade-rig.ts';
@@ -205,6 +206,20 @@ describe('a moderated session that ends while the gateway asks the API server', 
     expect(over.aborted).toBe(true);
     moderation?.stop();
   });
+});
+
+it('a moderated session is refused if its pod gets a terminal while the session waits', async () => {
+  const podOf = (tty: boolean): unknown => ({ spec: { containers: [{ name: 'web', tty }] } });
+  const { client, shown, watch, apiServer } = await openShell({
+    target: '/api/v1/namespaces/default/pods/web/attach?stdin=true&stdout=true&stderr=true',
+    deps: { asksReason: true, refuseHiddenTerminal },
+    pod: podOf(false),
+  });
+  apiServer.pod = podOf(true);
+  await watch();
+  await client.reader.untilClosed();
+  expect(shown()).toContain('the container has a terminal');
+  expect(apiServer.requests.filter(({ url }) => url?.includes('/attach'))).toEqual([]);
 });
 
 describe('a moderated session that the API server refuses with a body that does not end', () => {
