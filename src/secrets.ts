@@ -66,8 +66,7 @@ const SCRIPT_OPTION = /^-[elux]{0,4}c$/;
 /** An assignment of a shell, or a command of a shell that can run its arguments as a command. */
 const RUNS_ARGUMENTS = /=|^(?:\.|builtin|command|coproc|eval|source|time|trap)$/;
 /**
- * A command of Java, up to the main class or the archive. An option in it cannot hide the main class, nor a path of
- * code.
+ * A command of Java, up to the main class or the archive.
  */
 const JAVA_PROGRAM = new RegExp(
   [
@@ -166,7 +165,16 @@ export function canRunWords(words: readonly string[], work?: SecretWork): boolea
   const program = words.slice(first);
   const isPlain = words.every((word) => PLAIN_WORD.test(word) && !EVALUATES.test(word));
   const runsWord = program.some((word, at) => at > 0 && isInterpreter(word, work));
-  return !isPlain || runsWord || !JAVA_PROGRAM.test(program.join(' '));
+  const [java] = JAVA_PROGRAM.exec(program.join(' ')) ?? [];
+  return !isPlain || runsWord || java === undefined || hidesCode(java.trim(), work);
+}
+
+/** Returns true if an event hides a word of the command other than the value of a property. */
+function hidesCode(java: string, work: SecretWork | undefined): boolean {
+  const words = java.split(' ');
+  // a shell gets the words as one word
+  const shown = [showWords(words, work, true).words, replaceLine(java, () => true, work).split(' ')];
+  return words.some((word, at) => !/^-D[\w.-]+=/.test(word) && shown.some((each) => each[at] !== word));
 }
 
 /** Returns true if the text may contain a command. @param isInterpreted true if an interpreter can read the text */

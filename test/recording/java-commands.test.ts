@@ -10,6 +10,10 @@ it.each([
   ['java', '--class-path=token=x:/tmp', 'example.Main'],
   ['java', '-Xbootclasspath/a:token=x:/tmp', '-jar', '/app.jar'],
   ['java', '@/password=arguments'],
+  ['java', '-cp', 'password:/tmp', 'example.Main'],
+  ['java', '-Dtoken=', 'example.Main'],
+  ['java', '-Dx=Bearer', 'example.Main'],
+  ['sh', '-c', 'java -Dx=Bearer example.Main'],
 ])('the secret of %s %s %s may hide a command or the path of code', (...words) => {
   expect(canRunWords(words)).toBe(true);
 });
