@@ -14,6 +14,8 @@ import type { ConnectUpstream } from './dial.ts';
 /** Larger than every object that etcd stores. */
 const MAX_POD_BYTES = 4 * 1024 ** 2;
 const TIMEOUT_MS = 10_000;
+/** Statuses that mean that the caller may not read the pod, or that the pod does not exist. */
+const REFUSED: ReadonlySet<number> = new Set([401, 403, 404]);
 /**
  * Client headers that the gateway does not copy into its own GET request for the pod: headers of the upgrade, and
  * headers that can change the format of the pod in the response.
@@ -41,8 +43,8 @@ const POD = z.looseObject({
 export type RefuseHiddenTerminal = typeof refuseHiddenTerminal;
 
 /**
- * Reads the pod as the caller. @throws TailcastError `POLICY_REFUSED` if the container has a terminal, or if this is
- * unknown
+ * Reads the pod as the caller. @throws TailcastError `POLICY_REFUSED` if the container has a terminal, or if the caller
+ * may not read the pod; `UPSTREAM_UNAVAILABLE` if the API server does not return the pod
  */
 export async function refuseHiddenTerminal(
   { target, headers, exec }: Pick<Admission, 'target' | 'headers' | 'exec'>,
@@ -60,9 +62,9 @@ export async function refuseHiddenTerminal(
   })
     .then(readPod)
     .catch((error: unknown) => {
-      throw new TailcastError('POLICY_REFUSED', `the pod cannot be read: ${errorText(error)}`, {
-        cause: error,
-      });
+      if (error instanceof TailcastError) throw error;
+      const detail = `the pod cannot be read: ${errorText(error)}`;
+      throw new TailcastError('UPSTREAM_UNAVAILABLE', detail, { cause: error });
     })
     .finally(() => socket.destroy());
   if (hasTerminal(pod, exec.container))
@@ -73,7 +75,12 @@ export async function refuseHiddenTerminal(
 }
 
 async function readPod(response: IncomingMessage): Promise<z.output<typeof POD>> {
-  if (response.statusCode !== 200) throw new Error(`status ${response.statusCode}`);
+  const { statusCode = 0 } = response;
+  if (REFUSED.has(statusCode)) {
+    const advice = 'attach without -t needs the right to get the pod';
+    throw new TailcastError('POLICY_REFUSED', `${advice} (status ${statusCode})`);
+  }
+  if (statusCode !== 200) throw new Error(`status ${statusCode}`);
   const text = await readBounded(response, MAX_POD_BYTES, () => new Error('it is too large'));
   return POD.parse(JSON.parse(text.toString()));
 }

@@ -131,7 +131,8 @@ describe('a recorded session', () => {
     ],
     ['no container', '', podOf({ containers: [container('a', false)] }), 101],
     ['no container of this name', '&container=b', podOf({ containers: [container('a')] }), 403],
-    ['a pod that cannot be read', '', undefined, 403],
+    ['a pod that the caller may not read', '', undefined, 403],
+    ['an invalid pod', '', 'no pod', 502],
   ])(
     'that attaches without a terminal is refused if the pod or container has one: a terminal has %s',
     async (_name, query, pod, status) => {
