@@ -326,7 +326,7 @@ export async function applyRetention(
   try {
     await removeRecordings(options, findUsers, plan.remove, holds, signal, remove);
     await removeAlertMarks(store, new Set(remove.map(({ id }) => id)), nowMs() - NEVER_STORED_MS);
-    if (policy.maxAgeMs !== undefined) await removeEvents(options, nowMs() - policy.maxAgeMs);
+    if (policy.maxAgeMs !== undefined) await removeEvents(options, nowMs() - policy.maxAgeMs, signal);
   } finally {
     options.onApplied({ ...plan, remove });
     reportRemoved(options.log, remove);
@@ -470,6 +470,7 @@ async function removeAlertMarks(
 async function removeEvents(
   { store, evidence, trusted, log }: RetentionOptions,
   beforeMs: number,
+  signal: AbortSignal,
 ): Promise<void> {
   const names = (await store.listDocuments(batchPrefix())).filter((name) => {
     const time = batchTime(name);
@@ -478,6 +479,7 @@ async function removeEvents(
   if (names.length === 0) return;
   const signed: string[] = [];
   for (const name of names) {
+    signal.throwIfAborted();
     const content = await store.readDocument(name, MAX_BATCH_BYTES);
     if (content !== undefined && readBatch(name, content, trusted).trust.trust === 'verified')
       signed.push(name);
