@@ -94,7 +94,7 @@ for (log, n), e in entries.items():
         if e['time'] >= removals.get(e['recording'], ('', held))[0]:
             removals[e['recording']] = e['time'], held
         later = any(h['kind'] == 'held' and h not in before for of, m, h in marks)
-        not later and gone.add(e['recording'])
+        e['reason'] != 'unverified' and not later and gone.add(e['recording'])
 for name, digest in documents.items():
     path = store / name
     check(path.is_file() and sha(path.read_bytes()) == digest, name, 'is missing or changed')

@@ -152,6 +152,7 @@ describe('docs/verify.py', () => {
     expect(await grow('again', [end, hold, removal, hold, release, removal])).toMatch(noFaults);
     for (const [name, events, expected] of [
       ['excused', [removal], noFaults],
+      ['unverified', [{ ...removal, reason: 'unverified' }], 'is missing'],
       ['cancelled', [removal, hold], 'is missing'],
     ] as const) {
       expect(await grow(name, [end, ...events]), name).toMatch(expected);

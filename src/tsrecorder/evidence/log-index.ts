@@ -156,7 +156,7 @@ function addEvent(index: Index, at: TimedPlace, event: LogEvent, signed: boolean
       addFirst(index.documents, event.name, { ...at, bytes: event.bytes, sha256: event.sha256 }, signed);
       break;
     case 'removed':
-      addRemoval(index.removals, event.recording, at, signed);
+      if (event.reason !== 'unverified') addRemoval(index.removals, event.recording, at, signed);
       break;
     case 'documentRemoved':
       addRemoval(index.documentRemovals, event.name, at, signed);

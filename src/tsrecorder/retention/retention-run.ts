@@ -63,8 +63,11 @@ const MAX_ARCHIVE_EXTRA = 4096;
 
 const UNPROVEN_HOLD =
   'a recording is kept because its hold has no signed statement: sign a hold or a release with tailcast retention';
+/** Maximum number of log entries about recordings without a trusted signature that one run removes. */
+const MAX_UNVERIFIED_ENTRIES = 1000;
 const REMOVED_UNVERIFIED =
-  'recordings without a trusted signature were removed; the evidence log has no entries about their removal';
+  'recordings without a trusted signature were removed; the evidence log has entries about at most ' +
+  `${MAX_UNVERIFIED_ENTRIES} of them`;
 const REMOVED_UNVERIFIED_EVENTS =
   'batches of events without a trusted signature were removed; the evidence log has no entries about their removal';
 const OVER_QUOTA =
@@ -344,8 +347,8 @@ function reportRemoved(log: Logger, removed: readonly PlannedRemoval[]): void {
 /**
  * Removes recordings. Each batch is logged immediately before its removal, so that after a failure, the log contains
  * the removal of few recordings that still exist. Holds are read before and after the batch is logged, and recordings
- * with a new hold are not removed. Recordings without a trusted signature get no log entry, because otherwise an
- * attacker with write access to the store could make the log arbitrarily long.
+ * with a new hold are not removed. The number of entries about recordings without a trusted signature is limited,
+ * because otherwise an attacker with write access to the store could make the log arbitrarily long.
  *
  * @param removed receives each recording after its removal
  */
@@ -357,8 +360,9 @@ async function removeRecordings(
   signal: AbortSignal,
   removed: PlannedRemoval[],
 ): Promise<void> {
-  const logged = new Map<string, LoggedHold>(evidence.holds);
-  const isHeld = (id: string): Promise<boolean> => hasNewHold(store, id, logged.get(id), trusted);
+  const holds = new Map<string, LoggedHold>(evidence.holds);
+  const isHeld = (id: string): Promise<boolean> => hasNewHold(store, id, holds.get(id), trusted);
+  let unverified = 0;
   for (let start = 0; start < planned.length; start += REMOVAL_BATCH) {
     signal.throwIfAborted();
     const next = planned.slice(start, start + REMOVAL_BATCH);
@@ -371,8 +375,10 @@ async function removeRecordings(
     const batch = unheld.map((one, at) =>
       users[at] === undefined ? { ...one, reason: 'unverified' as const } : one,
     );
-    const signed = batch.filter(({ reason }) => reason !== 'unverified');
-    await evidence.removing(signed.map(({ id, reason, bytes }) => ({ recording: id, reason, bytes })));
+    const logged = batch.filter(
+      ({ reason }) => reason !== 'unverified' || (unverified += 1) <= MAX_UNVERIFIED_ENTRIES,
+    );
+    await evidence.removing(logged.map(({ id, reason, bytes }) => ({ recording: id, reason, bytes })));
     for (const removal of batch) {
       signal.throwIfAborted();
       const { id } = removal;
