@@ -92,7 +92,8 @@ describe('a session that runs', () => {
     const page = await open('#/live', { ...LAPTOP, reducedMotion: 'reduce' });
     await page.locator('.tile .terminal').getByText('second 99').waitFor();
     await page.getByRole('link', { name: 'shift-1' }).click();
-    const screen = page.locator('.terminal');
+    // the wall stays until the session has loaded, and its tile has a terminal, too
+    const screen = page.locator('.stage:not(.tile *) .terminal');
     await screen.getByText('second 99').waitFor();
     await page.getByRole('button', { name: 'Look back' }).click();
     await ready(page);
@@ -208,9 +209,11 @@ describe('a session that runs', () => {
     const page = await open('#/live', { ...LAPTOP, reducedMotion: 'reduce' });
     await page.locator('.tile .terminal').getByText('second 59').waitFor();
     await page.getByRole('link', { name: 'shift-2' }).click();
-    await page.locator('.terminal').getByText('second 59').waitFor();
+    await page.locator('.stage:not(.tile *) .terminal').getByText('second 59').waitFor();
     await page.getByRole('button', { name: 'Look back' }).click();
-    await ready(page);
+    await page.getByRole('button', { name: 'To live' }).waitFor();
+    // playback exists when it shows its position
+    await expect.poll(() => page.locator('.position input').inputValue()).toMatch(/^0:(29|3\d)/);
     await page.locator('.position input').fill('20.5');
     await page.keyboard.press('Enter');
     await expect.poll(() => page.locator('.position input').inputValue()).toBe('0:20.5');

@@ -41,6 +41,7 @@ describe('searches on the recorder', () => {
     await page.screenshot({ path: shot('saved') });
     expect(await recorder.close(page)).toEqual([]);
     const other = await recorder.open('#/', STILL);
+    await other.locator('.saved summary').waitFor();
     // the command palette lists saved searches, too
     await other.keyboard.press('Control+k');
     await other.getByRole('combobox', { name: 'Find a command' }).fill('saved search');
