@@ -1,5 +1,5 @@
 import { List, LayoutGrid } from 'lucide';
-import { useEffect, useState } from 'preact/hooks';
+import { useLayoutEffect, useState } from 'preact/hooks';
 import type { JSX } from 'preact';
 import { CommandPalette } from './command-palette.tsx';
 import { Icon } from './icon.tsx';
@@ -17,7 +17,8 @@ const PLAYER_DELAY_MS = 1000;
 /** Shows the view that the address of the page selects, and changes the view when the address changes. */
 export function App(): JSX.Element {
   const [route, setRoute] = useState(() => parseRoute(location.hash));
-  useEffect(() => {
+  // a normal effect could run after the effect of a view that has already changed the address
+  useLayoutEffect(() => {
     const follow = (): void => setRoute(parseRoute(location.hash));
     // disables the browser's scroll restoration, because each view restores its own scroll position
     history.scrollRestoration = 'manual';
