@@ -9,7 +9,7 @@ import { readBounded } from '../../async/read-bounded.ts';
 import { errorText, TailcastError } from '../../errors.ts';
 import { withoutHeader } from '../../kube/headers.ts';
 import type { Admission } from '../gate/gate.ts';
-import type { ConnectUpstream } from './dial.ts';
+import { connectUnless, type ConnectUpstream } from './dial.ts';
 
 /** Larger than every object that etcd stores. */
 const MAX_POD_BYTES = 4 * 1024 ** 2;
@@ -39,6 +39,11 @@ const POD = z.looseObject({
   }),
 });
 
+interface Upstream {
+  readonly connect: ConnectUpstream;
+  readonly basePath: string;
+}
+
 /** Refuses a hidden terminal, see {@link refuseHiddenTerminal}. */
 export type RefuseHiddenTerminal = typeof refuseHiddenTerminal;
 
@@ -47,42 +52,47 @@ export type RefuseHiddenTerminal = typeof refuseHiddenTerminal;
  * may not read the pod; `UPSTREAM_UNAVAILABLE` if the API server does not return the pod
  */
 export async function refuseHiddenTerminal(
-  { target, headers, exec }: Pick<Admission, 'target' | 'headers' | 'exec'>,
-  { connect, basePath }: { readonly connect: ConnectUpstream; readonly basePath: string },
+  admission: Pick<Admission, 'target' | 'headers' | 'exec'>,
+  upstream: Upstream,
   signal: AbortSignal,
 ): Promise<void> {
-  const socket = await connect();
   const during = AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]);
-  const pod = await new Promise<IncomingMessage>((resolve, reject) => {
-    const path = `${basePath}/${target.segments.slice(0, -1).map(encodeURIComponent).join('/')}`;
-    const fields = [...REPLACED.reduce(withoutHeader, headers), 'Accept', 'application/json'];
-    const options = { path, headers: fields, setHost: false, signal: during };
-    const sent = httpRequest({ ...options, createConnection: () => socket });
-    sent.on('response', resolve).on('error', reject).end();
-  })
-    .then(readPod)
-    .catch((error: unknown) => {
-      if (error instanceof TailcastError) throw error;
-      const detail = `the pod cannot be read: ${errorText(error)}`;
-      throw new TailcastError('UPSTREAM_UNAVAILABLE', detail, { cause: error });
-    })
-    .finally(() => socket.destroy());
-  if (hasTerminal(pod, exec.container))
+  const pod = await readPod(admission, upstream, during).catch((error: unknown) => {
+    if (error instanceof TailcastError) throw error;
+    const detail = `the pod cannot be read: ${errorText(error)}`;
+    throw new TailcastError('UPSTREAM_UNAVAILABLE', detail, { cause: error });
+  });
+  if (hasTerminal(pod, admission.exec.container))
     throw new TailcastError(
       'POLICY_REFUSED',
       'the container has a terminal: request it with tty=true (kubectl attach -it)',
     );
 }
 
-async function readPod(response: IncomingMessage): Promise<z.output<typeof POD>> {
-  const { statusCode = 0 } = response;
-  if (REFUSED.has(statusCode)) {
-    const advice = 'attach without -t needs the right to get the pod';
-    throw new TailcastError('POLICY_REFUSED', `${advice} (status ${statusCode})`);
+async function readPod(
+  { target, headers }: Pick<Admission, 'target' | 'headers'>,
+  { connect, basePath }: Upstream,
+  signal: AbortSignal,
+): Promise<z.output<typeof POD>> {
+  const path = `${basePath}/${target.segments.slice(0, -1).map(encodeURIComponent).join('/')}`;
+  const fields = [...REPLACED.reduce(withoutHeader, headers), 'Accept', 'application/json'];
+  const socket = await connectUnless(signal, connect);
+  try {
+    const response = await new Promise<IncomingMessage>((resolve, reject) => {
+      const options = { path, headers: fields, setHost: false, signal, createConnection: () => socket };
+      httpRequest(options).on('response', resolve).on('error', reject).end();
+    });
+    const { statusCode = 0 } = response;
+    if (REFUSED.has(statusCode)) {
+      const advice = 'attach without -t needs the right to get the pod';
+      throw new TailcastError('POLICY_REFUSED', `${advice} (status ${statusCode})`);
+    }
+    if (statusCode !== 200) throw new Error(`status ${statusCode}`);
+    const text = await readBounded(response, MAX_POD_BYTES, () => new Error('it is too large'));
+    return POD.parse(JSON.parse(text.toString()));
+  } finally {
+    socket.destroy();
   }
-  if (statusCode !== 200) throw new Error(`status ${statusCode}`);
-  const text = await readBounded(response, MAX_POD_BYTES, () => new Error('it is too large'));
-  return POD.parse(JSON.parse(text.toString()));
 }
 
 /** Returns true if the container has a terminal, or if the pod has no such container. */

@@ -120,7 +120,7 @@ export function connectEarly(connect: ConnectUpstream) {
  * Opens a connection. If `signal` aborts first, this function throws, and the connection is closed after it
  * has opened.
  */
-async function connectUnless(signal: AbortSignal, connect: ConnectUpstream): Promise<Duplex> {
+export async function connectUnless(signal: AbortSignal, connect: ConnectUpstream): Promise<Duplex> {
   signal.throwIfAborted();
   const left = Promise.withResolvers<never>();
   const onAbort = (): void => left.reject(signal.reason);
