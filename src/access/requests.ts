@@ -48,20 +48,11 @@ import {
   rulesFor,
   stateAt,
 } from './rules.ts';
+import type { AccessEvent } from '../wire/recorder-api/access-event.ts';
 
 /** A step of an access request. It is stored as evidence at the recorder, and used for notifications. */
 export interface AccessStep {
-  readonly step:
-    | 'requested'
-    | 'granted'
-    | 'approved'
-    | 'denied'
-    | 'revoked'
-    | 'expired'
-    /** A stored approval did not take effect. */
-    | 'approvalFailed'
-    /** A stored request, or its grant, did not take effect. */
-    | 'requestFailed';
+  readonly step: AccessEvent['step'];
   readonly record: AccessRecord;
   /** The caller who caused the step. For an expiry, this is the requester. */
   readonly by: Person;

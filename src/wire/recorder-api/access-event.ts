@@ -7,12 +7,26 @@ import { encodeJson, type JsonObject } from '../json-value.ts';
 /** Type of events about access requests. */
 export const ACCESS_EVENT_TYPE = 'tailcast-access-request';
 
+/** Steps of an access request. */
+export const ACCESS_STEPS = [
+  'requested',
+  'granted',
+  'approved',
+  'denied',
+  'revoked',
+  'expired',
+  /** A stored approval did not take effect. */
+  'approvalFailed',
+  /** A stored request, or its grant, did not take effect. */
+  'requestFailed',
+] as const;
+
 /** A step of an access request. */
 export interface AccessEvent {
   /** Time of the step, in Unix seconds. */
   readonly timestamp: number;
   readonly request: string;
-  readonly step: string;
+  readonly step: (typeof ACCESS_STEPS)[number];
   readonly requester: string;
   /** Tailnet node of the requester. */
   readonly node: string;

@@ -4,7 +4,7 @@
  */
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../../wire/json-value.ts';
-import { ACCESS_EVENT_TYPE } from '../../../wire/recorder-api/access-event.ts';
+import { ACCESS_EVENT_TYPE, ACCESS_STEPS } from '../../../wire/recorder-api/access-event.ts';
 import { recordingId } from '../../store/key.ts';
 
 const text = z.string().max(1024);
@@ -14,16 +14,7 @@ const MAX_AHEAD_SECONDS = 86_400;
 
 /** Schema of a notice in the journal. */
 export const ACCESS_NOTICE = z.object({
-  step: z.enum([
-    'requested',
-    'granted',
-    'approved',
-    'denied',
-    'revoked',
-    'expired',
-    'approvalFailed',
-    'requestFailed',
-  ]),
+  step: z.enum(ACCESS_STEPS),
   request: z.string().regex(/^[a-z0-9]{10}$/),
   requester: text,
   /** Tailnet node of the requester. */
