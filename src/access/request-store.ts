@@ -3,6 +3,7 @@
  * Each write contains the resource version that was read, so that concurrent decisions do not overwrite each
  * other.
  */
+import { BoundedMap } from '../bounded-map.ts';
 import { errorText, TailcastError } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import { systemClock } from '../operator/clock.ts';
@@ -56,11 +57,13 @@ export class RequestStore {
   readonly #known = new Map<string, Known>();
   /** Uids of the objects with which requests were created, by request id. */
   readonly #originals = new Map<string, string>();
+  /** Uids of deleted objects. The response to a write may arrive after the watch has reported the deletion. */
+  readonly #deleted = new BoundedMap<true>(2 * MAX_REQUESTS);
   readonly #byNode = new Map<string, Set<string>>();
   /**
    * Highest known revision of each request. Because of this map, an older signed record cannot replace a newer record.
    */
-  readonly #revisions = new Map<string, number>();
+  readonly #revisions = new BoundedMap<number>(2 * MAX_REQUESTS);
   readonly #watchers = new Map<string, Set<(error: TailcastError) => void>>();
   readonly #answered = Promise.withResolvers<void>();
   #isStarted = false;
@@ -149,7 +152,7 @@ export class RequestStore {
       throw error;
     }
     this.#put(record.id, uid, record);
-    this.#originals.set(record.id, uid);
+    if (!this.#deleted.has(uid)) this.#originals.set(record.id, uid);
     if (isRefused(record)) await this.#move(record);
     return true;
   }
@@ -306,7 +309,8 @@ export class RequestStore {
     else this.#put(name, uid, record);
   }
 
-  #removed({ metadata: { name, uid } }: KubeObject): void {
+  #removed({ metadata: { name, uid = '' } }: KubeObject): void {
+    this.#deleted.set(uid, true);
     if (this.#originals.get(name) === uid) this.#originals.delete(name);
     this.#remove(idOf(name), uid);
   }
@@ -339,11 +343,11 @@ export class RequestStore {
   #put(name: string, uid: string, record: AccessRecord): void {
     const { id, requester } = record;
     const newest = this.#revisions.get(id) ?? 0;
-    if (record.revision < newest) return;
+    const isDeleted = this.#deleted.has(uid);
+    if (record.revision < newest || (isDeleted && !isRefused(record))) return;
     this.#revisions.set(id, record.revision);
-    const [oldest] = this.#revisions.keys();
-    if (this.#revisions.size > 2 * MAX_REQUESTS && oldest !== undefined) this.#revisions.delete(oldest);
-    this.#known.set(id, { record, name, uid, checkedMs: this.#deps.monotonicMs() });
+    const object = isDeleted ? { name: '', uid: '' } : { name, uid };
+    this.#known.set(id, { record, ...object, checkedMs: this.#deps.monotonicMs() });
     const ofNode = this.#byNode.get(requester.nodeId) ?? new Set();
     this.#byNode.set(requester.nodeId, ofNode.add(id));
     if (record.state === 'granted') return;

@@ -1,5 +1,7 @@
 /** The AccessRequest objects of revoked requests. */
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
+import { connectCluster } from '../../src/operator/cluster-connection.ts';
+import { createKubeClient, type KubeClient } from '../../src/operator/kube-client.ts';
 import { as, COLLECTION, decider, signal, startRig, user, type Rig } from './rig.ts';
 
 const PODS = '/api/v1/namespaces/default/pods';
@@ -49,6 +51,37 @@ describe('a revoked request', () => {
       },
       { timeout: 5000 },
     );
+  });
+
+  it('is stored again if its new object is deleted before the response to its write arrives', async () => {
+    const connection = connectCluster({ kubeconfig: rig.api.kubeconfig, context: undefined }, new Map());
+    onTestFinished(() => connection.close());
+    const base = createKubeClient(connection, signal);
+    const deleted = Promise.withResolvers<void>();
+    let isFirst = true;
+    const client: KubeClient = {
+      ...base,
+      async *watch(...asked) {
+        for await (const event of base.watch(...asked)) {
+          yield event;
+          if (event.kind === 'deleted' && event.object.metadata.name.endsWith('-refused')) deleted.resolve();
+        }
+      },
+      async patch(...asked) {
+        const answer = await base.patch(...asked);
+        const [, { name = '' }] = asked;
+        if (!isFirst || !name.endsWith('-refused')) return answer;
+        isFirst = false;
+        rig.api.remove(`${COLLECTION}/${name}`);
+        await deleted.promise;
+        return answer;
+      },
+    };
+    const caller = user('alice', [{ request: { groups: ['sre'] } }]);
+    const gateway = rig.gateway(caller, { expiryMs: 5, client });
+    const id = (await gateway.ask('GET', PODS, ...as('sre'))).elevation?.id ?? '';
+    await gateway.access.decide(id, 'revoked', decider(alice), signal);
+    await vi.waitFor(() => expect(rig.api.objects.get(`${COLLECTION}/${id}-refused`)).toBeDefined());
   });
 
   it('whose object was deleted causes no DELETE request without a name a week after its end', async () => {
