@@ -551,12 +551,12 @@ describe('faults', () => {
   });
 
   it('an API server that does not respond: a decision and a new request fail, and nothing is granted', async () => {
-    const gateway = rig.gateway(alice, { callMs: 50 });
+    const gateway = rig.gateway(alice, { callMs: 2000 });
     const id = await pendingId(gateway.ask('GET', PODS, ...as('sre')));
     rig.api.interfere = () => 'silent';
     for (const call of [
       gateway.access.decide(id, 'approved', decider(bob), signal),
-      rig.gateway(alice, { callMs: 50 }).ask('GET', PODS, ...as('sre')),
+      rig.gateway(alice, { callMs: 2000 }).ask('GET', PODS, ...as('sre')),
     ])
       expect((await refusalOf(call)).code).toBe('ACCESS_REQUEST_UNAVAILABLE');
     rig.api.interfere = undefined;
