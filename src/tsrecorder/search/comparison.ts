@@ -30,8 +30,8 @@ export class Comparison {
     return this.#options.now() >= this.#nextAt || (!this.isCurrent && queued === 0);
   }
 
-  /** Returns true if the queue has space for a change. Otherwise reports that the change is dropped. */
-  hasSpace(queued: number): boolean {
+  /** Admits a change to the queue. @returns false if the queue is full; the change is then counted as dropped */
+  admit(queued: number): boolean {
     if (queued < MAX_QUEUED) return true;
     const { metrics, log } = this.#options;
     if (this.#dropped === (this.#covered ?? 0))

@@ -116,7 +116,7 @@ export class Indexer {
    */
   stored(id: string, owner?: string): void {
     const key = parseRecordingId(id);
-    if (key === undefined || !this.#comparison.hasSpace(this.#fresh.size)) return;
+    if (key === undefined || !this.#comparison.admit(this.#fresh.size)) return;
     this.#fresh.add(id, owner ?? key.nodeId);
     this.#pending.add(id);
     this.#wake.resolve();
@@ -132,7 +132,7 @@ export class Indexer {
 
   /** Reports removed recordings. The indexer then erases these recordings from the index. */
   removed(ids: readonly string[]): void {
-    for (const id of ids) if (this.#comparison.hasSpace(this.#removals.size)) this.#removals.add(id);
+    for (const id of ids) if (this.#comparison.admit(this.#removals.size)) this.#removals.add(id);
     this.#wake.resolve();
   }
 

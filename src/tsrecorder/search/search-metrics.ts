@@ -101,7 +101,7 @@ export function createSearchMetrics(registry: Registry = new Registry()) {
 function createIndexerCounters(counter: (name: string, help: string) => Counter) {
   const dropped = counter(
     'tailcast_search_queue_dropped_total',
-    'Changes dropped because the queue of the search index was full. The hourly comparison with the store finds them.',
+    'Changes dropped because the queue of the search index was full. A comparison with the store then finds them.',
   );
   const failures = counter(
     'tailcast_search_index_failures_total',
