@@ -483,15 +483,18 @@ async function removeEvents(
     return time !== undefined && Number(time / 1_000_000n) < beforeMs;
   });
   if (names.length === 0) return;
-  const signed: string[] = [];
-  for (const name of names) {
+  const signed = new Set<string>();
+  await forEachConcurrent(names, READ_CONCURRENCY, async (name) => {
     signal.throwIfAborted();
     const content = await store.readDocument(name, MAX_BATCH_BYTES);
     if (content !== undefined && readBatch(name, content, trusted).trust.trust === 'verified')
-      signed.push(name);
-  }
-  await evidence.removingDocuments(signed, 'age');
+      signed.add(name);
+  });
+  await evidence.removingDocuments(
+    names.filter((name) => signed.has(name)),
+    'age',
+  );
   for (const name of names) await store.removeDocument(name);
-  const unverified = names.length - signed.length;
+  const unverified = names.length - signed.size;
   if (unverified > 0) log.warn({ batches: unverified }, REMOVED_UNVERIFIED_EVENTS);
 }
