@@ -11,8 +11,7 @@ import {
   type SettingTable,
   type SettingValues,
 } from '../config/settings.ts';
-import type { Tool } from './tool.ts';
-import type { Options } from './tool.ts';
+import type { Options, Tool } from './tool.ts';
 
 /** Environment variables of the command-line tools, in addition to the variables of the settings. */
 const TOOL_VARIABLES = ['TAILCAST_CONFIG', 'TAILCAST_RECORDER', 'TAILCAST_STORE'] as const;

@@ -137,12 +137,9 @@ interface Refusal {
   readonly final: boolean;
 }
 
-/** Operations of `tailcast doctor` on a bucket. */
-export type ExaminedBucket = ReturnType<typeof examineBucket>;
-
 /**
- * Returns the operations on a bucket. Each operation opens and closes the bucket. Rejections are TailcastErrors with
- * `CONFIG_INVALID`.
+ * Returns the operations of `tailcast doctor` on a bucket. Each operation opens and closes the bucket. Rejections are
+ * TailcastErrors with `CONFIG_INVALID`.
  */
 export function examineBucket(config: StoreConfig, address: BucketAddress) {
   return {

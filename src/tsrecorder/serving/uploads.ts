@@ -162,7 +162,7 @@ async function answerRequest(
   if (path === '/v2/record')
     throw new TailcastError('UPLOAD_MALFORMED', '/v2/record is served over HTTP/2 or an upgrade');
   requireMethod(request.method, 'POST');
-  await requireSpace(options);
+  await requireSpace(options.freeBytes, options);
   await takeV1(options, uploader, request, response, mustContinue);
 }
 
@@ -197,7 +197,7 @@ async function answerStream(
     respond(stream, { ':status': 200 }, undefined);
     return;
   }
-  await requireSpace(options);
+  await requireSpace(options.freeBytes, options);
   if (method === 'HEAD') respond(stream, { ':status': 200, ...UPGRADE_OFFER }, undefined);
   else await takeRecording(options, uploader, overHttp2(stream));
 }
@@ -221,7 +221,7 @@ async function answerUpgrade(
   if (headers['content-length'] !== undefined || headers['transfer-encoding'] !== undefined) {
     throw new TailcastError('UPLOAD_MALFORMED', 'a request for an upgrade has no body');
   }
-  await requireSpace(options);
+  await requireSpace(options.freeBytes, options);
   await takeRecording(options, uploader, transport, readFields(headers));
 }
 
@@ -292,7 +292,7 @@ async function takeEvent(
       content.bytes(chunk);
     }
     deadline.clear();
-    await requireSpace({ ...options, freeBytes: options.freeSpoolBytes });
+    await requireSpace(options.freeSpoolBytes, options);
     const key = { nodeId, time: options.issueTime() };
     const node = { node: nodeName, nodeId };
     await options.putEvent(key, wrapEvent(content.all, node, key));
@@ -321,10 +321,10 @@ async function identify(
   return { ...identity, ...from };
 }
 
-async function requireSpace({
-  freeBytes,
-  minFreeBytes,
-}: Pick<UploadOptions, 'freeBytes' | 'minFreeBytes'>): Promise<void> {
+async function requireSpace(
+  freeBytes: UploadOptions['freeBytes'],
+  { minFreeBytes }: Pick<UploadOptions, 'minFreeBytes'>,
+): Promise<void> {
   const free = await freeBytes();
   if (free !== undefined && free < minFreeBytes) throw new TailcastError('STORE_FULL');
 }
