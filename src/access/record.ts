@@ -62,7 +62,7 @@ const RECORD = z.strictObject({
   /** Name of the cluster; empty if the gateway serves only one cluster. */
   cluster: z.string(),
   namespaces: texts,
-  /** Reason that the requester typed; empty if there is none. */
+  /** Reason that the requester typed, or an empty text. */
   reason: z.string(),
   /** Gateway's description of the call that caused the request; empty if the requester sent the request. */
   call: z.string(),

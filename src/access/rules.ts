@@ -46,7 +46,7 @@ export function endsAccess(revoked: AccessRecord, other: AccessRecord): boolean 
   );
 }
 
-/** Returns the time of the last decision; if there is none, the time of the request. */
+/** Returns the time of the last decision. Without a decision, returns the time of the request. */
 export function decidedMs({ decisions, createdMs }: AccessRecord): number {
   return decisions.at(-1)?.atMs ?? createdMs;
 }

@@ -14,7 +14,7 @@ export interface ServiceQuestion {
   readonly method: string;
   readonly path: string;
   readonly fields: FieldList;
-  /** Body of the request; undefined if there is none. */
+  /** Body of the request; undefined for a request without a body. */
   readonly body: Readable | undefined;
   /** True to use HTTP/2, which gRPC needs. */
   readonly http2: boolean;

@@ -24,7 +24,8 @@ export interface InformerSource {
 export interface InformerOptions extends Omit<Runtime, 'signal'> {
   readonly source: InformerSource;
   /**
-   * Called after each change of the copy, with the old and the new object; undefined if there is none. Must not throw.
+   * Called after each change of the copy. `before` is undefined for a new object, and `after` is undefined for a
+   * deleted object. Must not throw.
    */
   readonly onChange: (before: KubeObject | undefined, after: KubeObject | undefined) => void;
   readonly retry?: { readonly baseMs: number; readonly maxMs: number };

@@ -38,7 +38,7 @@ export interface ModeratedRequest {
 
 /** The moderation rules of a session, and its recording policy. */
 export interface ModeratedSession {
-  /** Rules that apply to the session; absent if there are none. */
+  /** Rules that apply to the session; absent for a session without rules. */
   readonly moderation?: readonly ModerationRule[];
   readonly recording: RecordingPolicy;
 }

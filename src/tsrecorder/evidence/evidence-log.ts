@@ -160,7 +160,7 @@ export class EvidenceLog {
     return this.#journal.witnessed(log);
   }
 
-  /** Last entry that is in the store; undefined if there is none. */
+  /** Last entry that is in the store; undefined while the store has no entry. */
   get published(): LogHead | undefined {
     const { n, hash } = this.#journal.base;
     return n === 0 ? undefined : { log: this.id, n: n - 1, hash };

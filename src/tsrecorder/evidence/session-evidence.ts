@@ -79,7 +79,7 @@ export async function openSessionEvidence(options: SessionEvidenceOptions) {
     /** Name of the evidence log, and its signing key. */
     log: log.id,
     key: options.key,
-    /** Last log entry that is in the store; undefined if there is none. */
+    /** Last log entry that is in the store; undefined while the store has no log entry. */
     published: (): LogHead | undefined => log.published,
     /** Number of log entries that are not in the store. */
     get unpublished(): number {

@@ -79,7 +79,7 @@ export interface UploadFields {
   readonly waits: boolean;
   /** True if the gateway follows session orders, see `session-order.ts`. */
   readonly orders?: boolean;
-  /** Other recorders of the session; absent if there are none. */
+  /** Other recorders of the session; absent for a session with one recorder. */
   readonly neighbours?: Neighbours;
 }
 
