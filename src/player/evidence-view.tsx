@@ -253,7 +253,7 @@ function Events({
 }): JSX.Element | null {
   if (events === undefined || (events.length === 0 && !isIncomplete)) return null;
   return (
-    <Fold title={title} count={events.length}>
+    <Fold title={isIncomplete ? `${title} (incomplete)` : title} count={events.length}>
       {isIncomplete ? (
         <li class="problem">This list is incomplete: older or unread events are missing.</li>
       ) : null}
